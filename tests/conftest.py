@@ -36,7 +36,13 @@ LONGEST = (
     *("viewer/test_looks", "consistency/test_late_requests", "viewer/test_token", "api/test_metrics_of_workers"),
     *("conformance/test_odd_stores", "streams/test_races", "streams/test_kills", "consistency/test_kill_server"),
     *("viewer/test_docs_page", "viewer/test_state", "interop/test_other_clients", "consistency/test_kill"),
-    *("api/test_access", "arrays/test_keys", "arrays/test_cf_xarray", "conformance/test_v3", "interop/test_faces"),
+    *(
+        "api/test_access",
+        "arrays/test_keys",
+        "arrays/test_cf_xarray",
+        "conformance/test_v3",
+        "interop/test_other_format",
+    ),
     *("client/test_xarray", "consistency/test_replicas_race", "consistency/test_readers", "streams/test_deletion"),
     *("conformance/test_hostile", "viewer/test_decoded", "viewer/test_views", "interop/test_matrix"),
 )

@@ -13,7 +13,7 @@ import pytest
 
 from hyperslab.arrays import create, documents
 from hyperslab.arrays.keys import KeyReader
-from hyperslab.arrays.lease import Turn
+from hyperslab.arrays.lease import Permit
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import StoreError, WriteConflict
@@ -124,7 +124,7 @@ def test_a_delete_that_cannot_be_listed_removes_nothing(tmp_path: Path, linked: 
     service.close()
 
 
-class Lost(Turn):
+class Lost(Permit):
     """A lease that ran out on the way."""
 
     def check(self) -> None:

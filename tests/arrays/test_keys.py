@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import zarr
 
-from hyperslab.arrays.faces import FaceReader
 from hyperslab.arrays.keys import KeyReader, MadeKey, StoredKey
 from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.other_format import OtherFormatReader
 from hyperslab.arrays.service import build
 from hyperslab.errors import FormNotFound, KeyNotFound, Overloaded
 from hyperslab.storage import open_store
@@ -135,7 +135,7 @@ def test_documents_are_read_once_to_consolidate_them_and_again_when_they_change(
     with FaultProxy(s3_server.url) as proxy:
         store = open_store(s3_bucket.at(proxy.url).config())
         service = build([MountedStore("data", store)])
-        keys = FaceReader(service.catalog, service.reader, 3)
+        keys = OtherFormatReader(service.catalog, service.reader, 3)
 
         def found() -> tuple[Any, int, int]:
             before = len(proxy.seen)
@@ -154,6 +154,6 @@ def test_documents_are_read_once_to_consolidate_them_and_again_when_they_change(
         document = next(key for key in objects if key.startswith("g/007/") and key.endswith(("zarr.json", ".zarray")))
         s3_server.client.delete_object(Bucket=s3_bucket.name, Key=document)
         assert first.keys() - found()[0].keys() == {"g/007"}
-        limited = FaceReader(service.catalog, service.reader, 3)
+        limited = OtherFormatReader(service.catalog, service.reader, 3)
         limited._max_nodes = 50
         assert "consolidated_metadata" not in json.loads(limited.find("data/zarr.json").data)  # type: ignore[union-attr]

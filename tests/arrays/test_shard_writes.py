@@ -13,8 +13,8 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.other_format import piece_of_shard
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ChangedWhileRead, ChunkCorrupt, TooLarge
 from tests.arrays.counting import CountingStore

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec
 from zarr.codecs import numcodecs as zarr_filters
 
-from hyperslab.engine.faces import v2_document
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.other_format import v2_document
 from hyperslab.engine.v3 import document_of, from_document, new_array
 from hyperslab.errors import BrokenData
 from tests.documents import zarray

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.engine.faces import dimensions_in, v2_attributes, v3_attributes
+from hyperslab.engine.other_format import dimensions_in, v2_attributes, v3_attributes
 from hyperslab.tiles.ome import Cell, Mosaic, Window, broken_dataset_paths, label_paths, read_ome, series_paths
 from tests.tiles.support import axes_json
 

@@ -56,23 +56,23 @@ class Admission:
         """Take ``nbytes`` in addition to the caller's ``own``; raises `Overloaded`."""
         if not self._waiting and self._budget.try_reserve(nbytes, own):
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((nbytes, own, turn))
+        grant: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((nbytes, own, grant))
         try:
             async with asyncio.timeout(self._patience):
-                await asyncio.shield(turn)
+                await asyncio.shield(grant)
         except TimeoutError as error:
-            self._leave(nbytes, own, turn)
+            self._leave(nbytes, own, grant)
             raise Overloaded("all memory for answers is in use", retry_after=max(1, round(self._patience))) from error
         except asyncio.CancelledError:
-            self._leave(nbytes, own, turn)
+            self._leave(nbytes, own, grant)
             raise
 
-    def _leave(self, nbytes: int, own: int, turn: asyncio.Future[None]) -> None:
-        if turn.done():  # granted at the timeout
+    def _leave(self, nbytes: int, own: int, grant: asyncio.Future[None]) -> None:
+        if grant.done():  # granted at the timeout
             self._give_back(nbytes)
         else:
-            self._waiting.remove((nbytes, own, turn))
+            self._waiting.remove((nbytes, own, grant))
             self._grant()  # a smaller one behind it may fit
 
     def _give_back(self, nbytes: int) -> None:

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.response import etag_of
-from hyperslab.arrays.faces import forms
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode, without_unread
+from hyperslab.arrays.other_format import forms
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.table import Table
 from hyperslab.arrays.tree import Matches

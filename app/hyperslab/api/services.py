@@ -14,9 +14,9 @@ from hyperslab.api.middleware.access import Guard, Unseen
 from hyperslab.api.middleware.replay import ResponseCache
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import Threads, WriteThreads
-from hyperslab.arrays.faces import FORMATS, FaceReader
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.labels import Coordinates
+from hyperslab.arrays.other_format import FORMATS, OtherFormatReader
 from hyperslab.arrays.seen import SeenCatalog, readers
 from hyperslab.arrays.service import Service
 from hyperslab.cache import VersionedCache
@@ -87,7 +87,7 @@ def make_services(service: Service, options: ApiOptions) -> Services:
         tiles=Tiles(service.catalog, service.reader, pictures, max_bytes=options.max_tile_bytes),
         keys={
             "zarr": KeyReader(service.catalog, service.reader),
-            **{f"zarr{number}": FaceReader(service.catalog, service.reader, number) for number in FORMATS},
+            **{f"zarr{number}": OtherFormatReader(service.catalog, service.reader, number) for number in FORMATS},
         },
         options=options,
         threads=Threads(options.request_threads, remote),

@@ -14,7 +14,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import follow_node, publish_metadata, put_metadata
 from hyperslab.arrays.extent import LARGEST, extent, larger, remembered, with_own
-from hyperslab.arrays.lease import Turn, node_lease, node_lock, retried
+from hyperslab.arrays.lease import Permit, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
@@ -90,10 +90,10 @@ class Appender:
                 grown = _LongerArray(array, values, axis)
                 announced = self._announce(grown)
                 if announced is None:
-                    return self._append_once(grown, key, turn)
+                    return self._append_once(grown, key, permit)
 
-        with node_lock(mount, prefix), node_lease(mount, prefix) as turn:
-            return retried(path, attempt, turn.take_again)
+        with node_lock(mount, prefix), node_lease(mount, prefix) as permit:
+            return retried(path, attempt, permit.take_again)
 
     def _announce(self, grown: _LongerArray) -> str | None:
         """Record in the metadata how far data may reach. None if it already does; else the new version of the node, for
@@ -109,13 +109,13 @@ class Appender:
         version = put_metadata(array, with_own(array.metadata, extent=larger(grown.ahead, reserved)))
         return array.version.replace(array.metadata_version, version, 1)
 
-    def _append_once(self, grown: _LongerArray, key: _Key | None, turn: Turn) -> AppendResult:
+    def _append_once(self, grown: _LongerArray, key: _Key | None, permit: Permit) -> AppendResult:
         """Raises `VersionConflict` if another writer came first, in the metadata or a chunk at the old edge."""
         array, metadata, axis, length = grown.array, grown.metadata, grown.axis, grown.length
         if length == 0 and key is None:
             return AppendResult(array, axis, grown.offset, 0, repeated=False)
         try:
-            self._write(grown, turn)
+            self._write(grown, permit)
         except (WriteConflict, PartlyConflicting) as conflict:
             raise VersionConflict(array.document_key, None) from conflict
         reserved = extent(array.metadata)
@@ -128,7 +128,7 @@ class Appender:
         array = self._catalog.open_array(array.path, fresh=True)
         return AppendResult(array, axis, grown.offset, length, repeated=False)
 
-    def _write(self, grown: _LongerArray, turn: Turn) -> None:
+    def _write(self, grown: _LongerArray, permit: Permit) -> None:
         """Write the unpublished region, each stored object on top of its current version.
 
         What lies there was never published, or was cut off: whole new chunks replace it. Where replicas share the store
@@ -138,8 +138,8 @@ class Appender:
         array, metadata = grown.after, grown.metadata
         plan = self._reader.look_up(self._reader.plan(array, grown.region, writing=True), fresh=True)
         fences = array.mount.has_replicas
-        # what was read when the turn is lost may be the next holder's
-        writer = ChunkWriter(self._reader, array, plan.versions, fences=fences, check=turn.check)
+        # what was read when the permit is lost may be the next holder's
+        writer = ChunkWriter(self._reader, array, plan.versions, fences=fences, check=permit.check)
         published = grown.array.metadata.shape
 
         def is_seen(coords: Coords, grid: ChunkGrid) -> bool:

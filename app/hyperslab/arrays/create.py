@@ -19,7 +19,7 @@ from hyperslab.arrays.delete import (
     unmark,
 )
 from hyperslab.arrays.documents import attributes_text, checked_attributes, merge_attributes, put_document
-from hyperslab.arrays.lease import Turn, node_lease, node_lock, retried
+from hyperslab.arrays.lease import Permit, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.comparison import checked_document, first_difference
@@ -191,14 +191,14 @@ class Creator:
         The document is removed first: after a crash the rest is not a node any more.
         """
         mount, prefix = self._catalog.locate_writable(path)
-        with node_lock(mount, prefix), node_lease(mount, prefix) as turn:  # wait for appends in progress
+        with node_lock(mount, prefix), node_lease(mount, prefix) as permit:  # wait for appends in progress
             node = self._catalog.open_even_broken(path)
             if check is not None:
                 check(node)
             mount.check_not_assumed(prefix, below=recursive)
             if not recursive:
                 refuse_others(self._catalog, mount, prefix, node)
-            kept = remove(self._catalog, mount, prefix, turn, recursive=recursive, foreign=foreign)
+            kept = remove(self._catalog, mount, prefix, permit, recursive=recursive, foreign=foreign)
             documents.follow(mount, prefix, (), removed_below=True)
             made = [key for key in kept.keys if key.endswith(f"/{V3}")]  # created meanwhile by other writers
             for key in made:
@@ -225,7 +225,7 @@ class Creator:
     def _create(self, path: str, wanted: _Definition, mode: Mode, check: NodeCheck | None, *, foreign: bool) -> NewNode:
         mount, prefix = self._catalog.locate_writable(path)
         self._check_possible(mount, prefix, wanted)
-        with node_lock(mount, prefix), node_lease(mount, prefix) as turn:  # keep documents of two creators apart
+        with node_lock(mount, prefix), node_lease(mount, prefix) as permit:  # keep documents of two creators apart
             existing: Node | BrokenNode | None = None
             with suppress(NodeNotFound):
                 replaces = mode == "replace"
@@ -250,10 +250,10 @@ class Creator:
                 kept, marked = Remainder(), False
                 array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)
                 if replace:
-                    kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign, replaces=True)
+                    kept = remove(self._catalog, mount, prefix, permit, recursive=True, foreign=foreign, replaces=True)
                 if array is not None:  # another writer may have created a node below
-                    marked = clear_leftovers(self._reader, array, turn.check, foreign=foreign)
-                self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
+                    marked = clear_leftovers(self._reader, array, permit.check, foreign=foreign)
+                self._store_node(mount, prefix, wanted, None if replace else implicit, permit)
             except (NodeExists, VersionConflict) as conflict:
                 if replace:
                     documents.follow(mount, prefix, (), removed_below=True)
@@ -287,7 +287,7 @@ class Creator:
                 raise WrongKind(node.path, "array", "group")
 
     def _store_node(
-        self, mount: MountedStore, prefix: str, wanted: _Definition, implicit: GroupNode | None, turn: Turn
+        self, mount: MountedStore, prefix: str, wanted: _Definition, implicit: GroupNode | None, permit: Permit
     ) -> None:
         """Store the documents of a new node: missing groups above it, its attributes, and last the document that makes
         it a node. Raises `VersionConflict` if another creator was faster."""
@@ -296,9 +296,9 @@ class Creator:
             attributes = {**implicit.attributes, **attributes}
         self._store_groups(mount, prefix, wanted.zarr_format)
         left = mount.store.stat(prefix + ".zattrs")  # left by a crash, or of an implicit group
-        turn.check()  # they may belong to another creator's node by now
+        permit.check()  # they may belong to another creator's node by now
         if wanted.zarr_format == 2:
-            if attributes or turn.inherited:  # late attributes of the former holder then conflict
+            if attributes or permit.inherited:  # late attributes of the former holder then conflict
                 condition: str | Absent = ABSENT if left is None else left.version
                 put_document(mount, prefix + ".zattrs", attributes_text(attributes), condition)
             elif left is not None:

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.extent import LARGEST
-from hyperslab.arrays.lease import Turn, node_lease, node_lock
+from hyperslab.arrays.lease import Permit, node_lease, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import bury_late
@@ -193,7 +193,7 @@ def remove(
     catalog: Catalog,
     mount: MountedStore,
     prefix: str,
-    turn: Turn,
+    permit: Permit,
     *,
     recursive: bool,
     foreign: bool,
@@ -204,7 +204,7 @@ def remove(
 
     All nodes are listed before the first removal: a failed listing removes nothing, and nodes created meanwhile stay.
     Raises `StoreDenied`, before anything is removed, for a folder of a node that may not be changed, and if something
-    ``replaces`` the node, also for one that may not be listed, which else remains. Raises `WriteConflict` if the turn
+    ``replaces`` the node, also for one that may not be listed, which else remains. Raises `WriteConflict` if the permit
     is lost, as others may have created nodes since.
     """
     store, linked = mount.store, mount.store.is_link(prefix)
@@ -218,22 +218,22 @@ def remove(
 
     if not linked:
         refuse_denied(mount, prefix, matters)
-    turn.check()
+    permit.check()
     documents.drop_copies(mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}
     for group in () if linked else between:  # they would open deleted nodes too
-        documents.remove_document(mount, group + ".zmetadata", turn.check)
+        documents.remove_document(mount, group + ".zmetadata", permit.check)
     if recursive and not (linked or mount.is_remote):  # remove links while their targets exist
-        store.delete_prefix(prefix, turn.check, lambda key, linked: not (linked and _is_node(mount, f"{key}/")))
+        store.delete_prefix(prefix, permit.check, lambda key, linked: not (linked and _is_node(mount, f"{key}/")))
     for inner, is_array in below.items():
-        turn.check()
-        with node_lock(mount, inner), node_lease(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
+        permit.check()
+        with node_lock(mount, inner), node_lease(mount, inner) if is_array else nullcontext(Permit()) as inner_permit:
             node = _open(catalog, mount, inner) if is_array else None
             chunks = chunk_spellings(mount, inner, node) if is_array else set[str]()
-            _remove_own(mount, inner, chunks, inner_turn, foreign=foreign and bool(chunks))
-            bury_late(node, inner_turn.check)
-    _remove_own(mount, prefix, spelt, turn, foreign=foreign or linked)
-    bury_late(opened, turn.check)
+            _remove_own(mount, inner, chunks, inner_permit, foreign=foreign and bool(chunks))
+            bury_late(node, inner_permit.check)
+    _remove_own(mount, prefix, spelt, permit, foreign=foreign or linked)
+    bury_late(opened, permit.check)
     kept = Remainder()
 
     def keep(key: str, _: bool) -> bool:
@@ -243,27 +243,27 @@ def remove(
         return True
 
     if not linked:
-        store.delete_prefix(prefix, turn.check, keep)  # empty folders
+        store.delete_prefix(prefix, permit.check, keep)  # empty folders
         kept.keys.sort()
     mount.versions.forget(prefix)
     return kept
 
 
-def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], turn: Turn, *, foreign: bool) -> None:
+def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], permit: Permit, *, foreign: bool) -> None:
     """Remove the documents first, then the chunks. For a link only the link is removed, as its documents belong to
     another node. A marker for chunks that match ``spelt`` remains if this fails."""
     if spelt:
         mark_deletion(mount, prefix, spelt)
     for name in () if mount.store.is_link(prefix) else mount.node_names:
-        documents.remove_document(mount, prefix + name, turn.check)
+        documents.remove_document(mount, prefix + name, permit.check)
     if foreign:
-        mount.store.delete_prefix(prefix, turn.check)
+        mount.store.delete_prefix(prefix, permit.check)
     elif spelt:
         owns = _owner(mount, prefix, spelt)
-        mount.store.delete_prefix(prefix, turn.check, lambda key, _: not owns(key))
+        mount.store.delete_prefix(prefix, permit.check, lambda key, _: not owns(key))
     else:
         for name in (".zattrs", ".zmetadata"):
-            documents.remove_document(mount, prefix + name, turn.check)
+            documents.remove_document(mount, prefix + name, permit.check)
     if spelt:
         unmark(mount, prefix)
 

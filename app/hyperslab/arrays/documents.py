@@ -83,7 +83,7 @@ def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) ->
             mount.store.delete(key)
             return
         (version,) = mount.store.versions("", [key])
-        check()  # after the look-up: the document may be another holder's once the turn is lost
+        check()  # after the look-up: the document may be another holder's once the permit is lost
         if version is not None:
             mount.store.delete(key, if_version=version)
 

@@ -7,7 +7,7 @@ release is a conditional put too: a repeated DELETE would remove the lease of th
 A lease reduces conflicts and is no fence: a slow request of a former holder may take effect at any time. So all puts
 under a lease are conditional on versions read under it, and these versions do not persist: a takeover changes the
 array's document (a member that readers ignore), and records which chunks may still be written (see `extent.fenced`).
-After a failed publication the holder confirms the lease before it retries (`Turn.take_again`).
+After a failed publication the holder confirms the lease before it retries (`Permit.take_again`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> Abst
     return mount.store.lock(f"{prefix}.zarray", shared=shared)
 
 
-class Turn:
+class Permit:
     """Permission to proceed, from `node_lease`. One based on locks cannot be lost.
 
     ``inherited``: the previous holder failed, and its requests may still arrive.
@@ -80,21 +80,21 @@ class Turn:
     inherited = False
 
     def check(self) -> None:
-        """Raise `WriteConflict` if the turn may be lost. Free of cost; to be called before each unpublished change."""
+        """Raise `WriteConflict` if the permit may be lost. Costs nothing; called before each unpublished change."""
 
     def take_again(self) -> None:
-        """Confirm the turn before another attempt, or wait for it again if it was lost; earlier reads may then be out
+        """Confirm the permit before another attempt, or wait for it again if it was lost; earlier reads may then be out
         of date."""
 
 
-def node_lease(mount: MountedStore, prefix: str) -> AbstractContextManager[Turn]:
+def node_lease(mount: MountedStore, prefix: str) -> AbstractContextManager[Permit]:
     """Exclude other appenders, and other conditional writers of several chunks, across replicas without common
     locks."""
     shared = mount.has_replicas
-    return Lease(mount, prefix).held() if shared else nullcontext(Turn())
+    return Lease(mount, prefix).held() if shared else nullcontext(Permit())
 
 
-class Lease(Turn):
+class Lease(Permit):
     """Exclusive right to append to an array, or to write several of its chunks on one condition, across replicas."""
 
     def __init__(self, mount: MountedStore, prefix: str) -> None:
@@ -109,7 +109,7 @@ class Lease(Turn):
         self._lock = Lock()
 
     @contextmanager
-    def held(self) -> Iterator[Turn]:
+    def held(self) -> Iterator[Permit]:
         """Wait for the lease, hold and renew it; raises `Overloaded` after a minute."""
         self._acquire()
         ended = Event()

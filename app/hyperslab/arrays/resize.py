@@ -14,7 +14,7 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_own
-from hyperslab.arrays.lease import Turn, node_lease, node_lock, retried
+from hyperslab.arrays.lease import Permit, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MAX_VERSIONS
 from hyperslab.arrays.read import Reader
@@ -80,7 +80,7 @@ class Resizer:
                     array = self._catalog.open_array(path, fresh=True)
             try:
                 if wanted != array.metadata.shape:
-                    self.publish(array, array.metadata.with_shape(wanted), turn)
+                    self.publish(array, array.metadata.with_shape(wanted), permit)
             except VersionConflict as conflict:
                 if patched and check is not None:  # the tags of the check have changed
                     reason = "the attributes are changed; the shape is not, another writer came first"
@@ -90,26 +90,26 @@ class Resizer:
             return self._catalog.open_array(path, fresh=True)
 
         # wait for appends in progress
-        with node_lock(mount, prefix), node_lease(mount, prefix) as turn:
-            return retried(path, attempt, turn.take_again)
+        with node_lock(mount, prefix), node_lease(mount, prefix) as permit:
+            return retried(path, attempt, permit.take_again)
 
-    def clear_beyond(self, array: ArrayNode, turn: Turn) -> None:
+    def clear_beyond(self, array: ArrayNode, permit: Permit) -> None:
         """Clear cells outside the shape before a larger one, or one without a record of them, is stored. Raises
-        `WriteConflict` if the turn is lost, as the cells may then belong to the next holder."""
+        `WriteConflict` if the permit is lost, as the cells may then belong to the next holder."""
         left = extent(array.metadata)
         if left is not None:
-            Clearer(self._reader, array, turn.check).clear_outside(left)
+            Clearer(self._reader, array, permit.check).clear_outside(left)
 
-    def publish(self, array: ArrayNode, metadata: ArrayMetadata, turn: Turn) -> None:
+    def publish(self, array: ArrayNode, metadata: ArrayMetadata, permit: Permit) -> None:
         """Store new metadata (with another shape only) and clear cells outside it. The caller holds the node lock.
         Raises, before anything is stored, `VersionConflict` if the metadata has changed meanwhile, and `TooLarge` if
         the shape cuts chunks too large to be decoded."""
         before, now = array.metadata.shape, metadata.shape
         left = larger(before, extent(array.metadata))
-        Clearer(self._reader, replace(array, metadata=metadata), turn.check).check_decodable(left)
+        Clearer(self._reader, replace(array, metadata=metadata), permit.check).check_decodable(left)
         if any(n > b for n, b in zip(now, before, strict=True)):
-            self.clear_beyond(array, turn)
-            clearer = Clearer(self._reader, array, turn.check)
+            self.clear_beyond(array, permit)
+            clearer = Clearer(self._reader, array, permit.check)
             clearer.clear_edges(now)
             clearer.clear_whole(now)
             clearer.fill_late(now)
@@ -119,10 +119,10 @@ class Resizer:
         documents.publish_metadata(array, with_own(metadata, extent=left))
         # the shrink is recorded: the next growth clears the rest
         with suppress(WriteConflict, VersionConflict, Overloaded):
-            turn.take_again()
+            permit.take_again()
             array = self._catalog.open_array(array.path, fresh=True)
             if extent(array.metadata) is not None:
-                self.clear_beyond(array, turn)
+                self.clear_beyond(array, permit)
                 documents.publish_metadata(array, with_own(array.metadata, extent=None))
 
 
@@ -144,7 +144,7 @@ class Clearer:
     """Clears cells outside an array's shape: those of a shrink, and those left by other programs.
 
     A stored object is a chunk, or a shard, whose inner chunks are cleared. ``check`` is called between read and change,
-    as the data may belong to another writer once the turn is lost; its exception ends the work, which may be repeated
+    as the data may belong to another writer once the permit is lost; its exception ends the work, which may be repeated
     safely. If replicas share the store, chunks are conditionally set to the fill value instead of removed: a delete
     could arrive late, and an absent key blocks no late put.
     """

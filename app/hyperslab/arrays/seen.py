@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from hyperslab.access import View
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.faces import FORMATS, FaceReader
 from hyperslab.arrays.keys import CONSOLIDATED, GROUP, NAMES, KeyReader, ListedKey, MadeKey, StoredKey
 from hyperslab.arrays.listing import Known
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, GroupNode, Kind
+from hyperslab.arrays.other_format import FORMATS, OtherFormatReader
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.v3 import new_group
@@ -150,8 +150,8 @@ class _Seen(KeyReader):
         made: bytes | None = None
         zarr_format = self._zarr_format or node.zarr_format
         if zarr_format == 3 and name == V3:
-            face = SeenFace(self._catalog, self._reader, 3)
-            made = face.with_inline(node, new_group({}))
+            reader = SeenOtherFormat(self._catalog, self._reader, 3)
+            made = reader.with_inline(node, new_group({}))
         elif zarr_format == 2 and name == GROUP:
             made = dump_json({"zarr_format": 2})
         elif zarr_format == 2 and name == CONSOLIDATED:
@@ -179,7 +179,7 @@ class SeenKeys(_Seen):
     """The keys of ``/zarr``."""
 
 
-class SeenFace(_Seen, FaceReader):
+class SeenOtherFormat(_Seen, OtherFormatReader):
     """The keys of ``/zarr2`` or ``/zarr3``."""
 
     def __init__(self, catalog: SeenCatalog, reader: Reader, zarr_format: Any) -> None:
@@ -189,8 +189,8 @@ class SeenFace(_Seen, FaceReader):
 
 def readers(catalog: SeenCatalog, reader: Reader) -> Mapping[str, KeyReader]:
     """Key readers by the names of their routes."""
-    faces = {f"zarr{zarr_format}": SeenFace(catalog, reader, zarr_format) for zarr_format in FORMATS}
-    return {"zarr": SeenKeys(catalog, reader, made_bytes=MADE_BYTES), **faces}
+    others = {f"zarr{zarr_format}": SeenOtherFormat(catalog, reader, zarr_format) for zarr_format in FORMATS}
+    return {"zarr": SeenKeys(catalog, reader, made_bytes=MADE_BYTES), **others}
 
 
 def seen_change(view: View, data: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -56,12 +56,12 @@ class WorkerPool:
         # a helper that was called off stays in the pool's queue until a thread takes it: items and work must not
         rest, call = iter(items), work
         errors: list[BaseException] = []
-        turn = Lock()
+        taking = Lock()
 
         def drain() -> None:
             try:
                 while True:
-                    with turn:
+                    with taking:
                         following = list(islice(rest, 1))
                     if not following or errors or (cancel is not None and cancel.is_set()):
                         return

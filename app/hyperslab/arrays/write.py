@@ -10,7 +10,7 @@ import numpy as np
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.lease import Turn, node_lease, node_lock
+from hyperslab.arrays.lease import Permit, node_lease, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Plan, Projection, resolve_field, select
 from hyperslab.arrays.read import Reader
@@ -165,7 +165,7 @@ class Writer:
             plan = make_plan(now)
             # one condition for all chunks of a write; for a single chunk the conditional put is sufficient
             divided = check is not None and plan.stored > 1
-            with node_lease(now.mount, now.prefix) if divided else nullcontext(Turn()) as turn:
+            with node_lease(now.mount, now.prefix) if divided else nullcontext(Permit()) as permit:
                 if divided:  # another writer may have been faster
                     plan = make_plan(self._catalog.open_array(path, fresh=True))
                 array, field = plan.array, plan.field
@@ -180,7 +180,7 @@ class Writer:
                     expected = plan.versions or {}
                     check(plan.tag, any(v is not None for v in expected.values()))
                 # single objects may still be unchanged since the check while others are not
-                writer = ChunkWriter(self._reader, array, expected, check=turn.check)
+                writer = ChunkWriter(self._reader, array, expected, check=permit.check)
                 writers.append(writer)
 
                 def write(coords: Coords, parts: Iterable[Projection]) -> None:
@@ -228,12 +228,12 @@ class Writer:
             if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
                 continue
             # else a later growth could show chunks of other writers
-            with node_lease(array.mount, array.prefix) as turn:
+            with node_lease(array.mount, array.prefix) as permit:
                 now = self._same_array(path, array)
                 if now is None:
-                    writer.remove_written(turn.check)
+                    writer.remove_written(permit.check)
                 else:
-                    Clearer(self._reader, now, turn.check).clear_outside(array.metadata.shape, writer.written)
+                    Clearer(self._reader, now, permit.check).clear_outside(array.metadata.shape, writer.written)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
         """The present array; None if it was removed or replaced."""

@@ -10,7 +10,7 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.delete import check_free, chunk_spellings, mark_deletion, new_array, refuse_v3
 from hyperslab.arrays.documents import KeyCheck, PutKey
-from hyperslab.arrays.lease import Turn, node_lease, node_lock
+from hyperslab.arrays.lease import Permit, node_lease, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, Kind, MountedStore
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.update import TOO_LATE
@@ -122,14 +122,14 @@ class KeyWriter:
                 raise WrongKind(outer.path, "array", "group")
         if sent.kind is not None:
             mount.check_not_assumed(prefix)
-        with node_lock(mount, prefix), node_lease(mount, prefix) if sent.kind else nullcontext(Turn()) as turn:
+        with node_lock(mount, prefix), node_lease(mount, prefix) if sent.kind else nullcontext(Permit()) as permit:
             before = mount.store.stat(key)
             if check is not None:
                 check(before)
             if sent.kind is not None and (before is None or name == V3):
                 self._check_kind(mount, prefix, name, sent)
             if sent.array is not None:
-                version = self._change_shape(mount, prefix, sent.array, turn)
+                version = self._change_shape(mount, prefix, sent.array, permit)
                 if version is not None:
                     return PutKey(version, created=False)
             if sent.consolidated is not None:
@@ -149,7 +149,7 @@ class KeyWriter:
                 documents.follow(mount, prefix, [prefix + name])
         return put
 
-    def _change_shape(self, mount: MountedStore, prefix: str, new: ArrayMetadata, turn: Turn) -> str | None:
+    def _change_shape(self, mount: MountedStore, prefix: str, new: ArrayMetadata, permit: Permit) -> str | None:
         """Prepare the put of another ``.zarray``. If an existing array of the same layout loses cells, they are cleared
         as in any shrink; returns the version after it. Else None: the document is still to be put, and cells outside a
         larger shape are cleared here, as the new document has no record of them."""
@@ -158,11 +158,11 @@ class KeyWriter:
             check_usable(new)
             return None
         if all(now >= before for now, before in zip(new.shape, array.metadata.shape, strict=True)):
-            self._resizer.clear_beyond(array, turn)
+            self._resizer.clear_beyond(array, permit)
             return None
         key = prefix + mount.metadata_key
         try:
-            self._resizer.publish(array, new, turn)
+            self._resizer.publish(array, new, permit)
         except VersionConflict as conflict:
             raise WriteConflict(key, "another writer came first") from conflict
         (version,) = mount.store.versions(prefix, [key])

@@ -34,7 +34,7 @@ from hyperslab.conversion.places import is_service
 from hyperslab.conversion.sources import check_unchanged
 from hyperslab.conversion.tiff import OME_TEXTS, SYMBOLS
 from hyperslab.engine.cf import parse_fill
-from hyperslab.engine.faces import MISSING
+from hyperslab.engine.other_format import MISSING
 from hyperslab.errors import HyperslabError
 from hyperslab.storage import CONVERTIBLE
 from hyperslab.storage.config import is_local, local_path

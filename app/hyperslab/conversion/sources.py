@@ -43,9 +43,9 @@ from hyperslab.conversion.places import (
     walk,
 )
 from hyperslab.engine.cf import format_fill
-from hyperslab.engine.faces import DIMENSIONS, MISSING, v2_attributes, v2_missing, v3_attributes, v3_missing
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.other_format import DIMENSIONS, MISSING, v2_attributes, v2_missing, v3_attributes, v3_missing
 from hyperslab.engine.v3 import from_document
 from hyperslab.errors import NodeNotFound
 from hyperslab.storage import CONVERTIBLE, kind_of_file

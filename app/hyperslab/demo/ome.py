@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hyperslab.demo.noise import halve
 from hyperslab.demo.writer import ZSTD, Writer
-from hyperslab.engine.faces import v3_attributes
+from hyperslab.engine.other_format import v3_attributes
 
 LEVELS: Final = 4
 CORNER: Final = 384

@@ -187,6 +187,6 @@ class Committer:
             return not isinstance(now, ArrayNode) or (mark is not None and mark.id != array.stream)
 
         if written.mount.has_replicas and writer.written and is_gone():
-            with node_lease(written.mount, written.prefix) as turn:
+            with node_lease(written.mount, written.prefix) as permit:
                 if is_gone():
-                    writer.remove_written(turn.check)
+                    writer.remove_written(permit.check)

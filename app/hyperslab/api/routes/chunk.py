@@ -20,8 +20,8 @@ from hyperslab.api.slices import answer_from, array_reply
 from hyperslab.api.upload import received_body
 from hyperslab.api.writing import chunk_check
 from hyperslab.arrays.chunk_keys import elsewhere
-from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.other_format import piece_of_shard
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.grid import Coords
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound, NotRepresentable

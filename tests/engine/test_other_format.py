@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaozarrs
 
-from hyperslab.engine.faces import v2_attributes, v3_attributes
+from hyperslab.engine.other_format import v2_attributes, v3_attributes
 
 AXES = [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
 LEVEL = {"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1.0, 1.0]}]}

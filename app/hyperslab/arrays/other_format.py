@@ -28,7 +28,11 @@ from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, without_unread
 from hyperslab.arrays.plan import MAX_VERSIONS, make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.shards import ShardReader
-from hyperslab.engine.faces import (
+from hyperslab.engine.fill_value import format_fill_value
+from hyperslab.engine.grid import Coords
+from hyperslab.engine.jsontext import dump_in_pieces, dump_json, parse_object
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
+from hyperslab.engine.other_format import (
     DIMENSIONS,
     MISSING,
     dimensions_in,
@@ -40,10 +44,6 @@ from hyperslab.engine.faces import (
     v3_attributes,
     v3_missing,
 )
-from hyperslab.engine.fill_value import format_fill_value
-from hyperslab.engine.grid import Coords
-from hyperslab.engine.jsontext import dump_in_pieces, dump_json, parse_object
-from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.engine.schema import opens_v3_in_zarr3
 from hyperslab.engine.selection import normalise
 from hyperslab.engine.v3 import document_of, new_group
@@ -59,7 +59,7 @@ _CONSOLIDATED: Final = "consolidated_metadata"
 FORMATS: Final[tuple[ZarrFormat, ...]] = (2, 3)
 
 
-class FaceReader(KeyReader):
+class OtherFormatReader(KeyReader):
     """Finds and reads keys of all nodes in the format ``zarr_format``."""
 
     def __init__(self, catalog: Catalog, reader: Reader, zarr_format: ZarrFormat, **sizes: int) -> None:

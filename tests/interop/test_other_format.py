@@ -39,7 +39,7 @@ VALUES = np.arange(64 * 48, dtype="u2").reshape(64, 48)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
-    folder = tmp_path_factory.mktemp("faces")
+    folder = tmp_path_factory.mktemp("formats")
     with serving(StoreConfig(name="data", url=str(folder), durability="rename")) as found:
         yield found, folder
 
