@@ -42,15 +42,13 @@ def mount_stores(settings: Settings) -> list[MountedStore]:
     """The stores of the settings, in order; sends no requests to them. Raises `BadDefinition`, with the store's name in
     ``member``."""
     mounts = []
-    for name, configured in settings.stores.items():
+    for name, entry in settings.stores.items():
         try:
-            store = open_store(
-                _from_settings(StoreConfig, configured, name=name, options=configured.revealed_options())
-            )
+            store = open_store(_from_settings(StoreConfig, entry, name=name, options=entry.revealed_options()))
         except BadDefinition as error:
             raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
         assumed = {}
-        for path, members in configured.assume_metadata.items():
+        for path, members in entry.assume_metadata.items():
             member = f"stores.{name}.assume_metadata.{path}"
             try:
                 assumed[normalise_path(path)] = completed_document(members)
@@ -58,7 +56,7 @@ def mount_stores(settings: Settings) -> list[MountedStore]:
                 raise BadDefinition(member, str(error)) from error
             except BadDefinition as error:
                 raise BadDefinition(f"{member}.{error.member}", error.reason) from error
-        mounts.append(_from_settings(MountedStore, configured, name=name, store=store, assume_metadata=assumed))
+        mounts.append(_from_settings(MountedStore, entry, name=name, store=store, assume_metadata=assumed))
     return mounts
 
 
@@ -81,17 +79,12 @@ def api_options(settings: Settings) -> ApiOptions:
 
 def identity_of(settings: Settings) -> Identity | None:
     """The identity provider. Raises `BadSettings` without the library that checks its tokens."""
-    provider = settings.identity
-    if provider is None:
+    idp = settings.identity
+    if idp is None:
         return None
     if find_spec("jwt") is None:
         raise BadSettings("identity needs a library: install hyperslab[identity]")
-    return Identity(
-        provider.issuer,
-        provider.audience,
-        {name: group.rule() for name, group in provider.groups.items()},
-        provider.claim,
-    )
+    return Identity(idp.issuer, idp.audience, {name: group.rule() for name, group in idp.groups.items()}, idp.claim)
 
 
 def _from_settings(cls: type[T], settings: Settings | StoreSettings, **others: Any) -> T:

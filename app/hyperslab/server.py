@@ -203,8 +203,7 @@ class WithoutLinks(logging.Filter):
         """Keep the record."""
         if isinstance(record.args, tuple):
             arguments = [
-                re.sub("/link/[^/? ]+", "/link/…", argument) if isinstance(argument, str) else argument
-                for argument in record.args
+                re.sub("/link/[^/? ]+", "/link/…", arg) if isinstance(arg, str) else arg for arg in record.args
             ]
             record.args = tuple(arguments)
         return True

@@ -226,14 +226,12 @@ class Creator:
         mount, prefix = self._catalog.locate_writable(path)
         self._check_possible(mount, prefix, wanted)
         with node_lock(mount, prefix), node_lease(mount, prefix) as permit:  # keep documents of two creators apart
-            existing: Node | BrokenNode | None = None
+            old: Node | BrokenNode | None = None
             with suppress(NodeNotFound):
                 replaces = mode == "replace"
-                existing = (
-                    self._catalog.open_even_broken(path) if replaces else self._catalog.open_node(path, fresh=True)
-                )
-            implicit = existing if isinstance(existing, GroupNode) and existing.implicit else None
-            node = existing if implicit is None else None
+                old = self._catalog.open_even_broken(path) if replaces else self._catalog.open_node(path, fresh=True)
+            implicit = old if isinstance(old, GroupNode) and old.implicit else None
+            node = old if implicit is None else None
             replace = node is not None
             if implicit is not None and (wanted.metadata is not None or mode == "replace"):
                 replace = bool(self._catalog.some_children(implicit, 1))
@@ -245,7 +243,7 @@ class Creator:
                 return _existing(node, mode, wanted.check_fits)
             mount.check_not_assumed(prefix, below=replace)
             if not foreign and replace and wanted.metadata is not None:
-                refuse_hidden(self._catalog, mount, prefix, existing, wanted.metadata)
+                refuse_hidden(self._catalog, mount, prefix, old, wanted.metadata)
             try:
                 kept, marked = Remainder(), False
                 array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)

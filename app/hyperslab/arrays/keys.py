@@ -204,10 +204,8 @@ class KeyReader:
         entries = mount.store.list_prefix(prefix, [])
         if depth is not None:
             listed = mount.store.list_dir(prefix)
-            entries, folders = (
-                iter(listed.entries),
-                {folder for folder in listed.prefixes if not folder.startswith(".")},
-            )
+            entries = iter(listed.entries)
+            folders = {folder for folder in listed.prefixes if not folder.startswith(".")}
             hidden = {*listed.prefixes} - folders
             folders |= {
                 folder for folder in hidden if self._catalog.find_readable(mount.path(prefix + folder)) is not None

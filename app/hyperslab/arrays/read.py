@@ -114,17 +114,17 @@ class Reader:
         prefix = prefixes.pop() if len(prefixes) == 1 else ""
         keys = [{coords: plan.array.chunk_key(coords) for coords in plan.coords()} for plan in plans]
         versions: dict[str, str | None] = {}
-        for batch in _batches({key: None for keys_of_plan in keys for key in keys_of_plan.values()}, cancel):
+        for batch in _batches({key: None for by_coords in keys for key in by_coords.values()}, cancel):
             versions.update(zip(batch, plans[0].array.mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
         looked_up: list[P] = []
-        for plan, keys_of_plan in zip(plans, keys, strict=True):
-            absent = [coords for coords, key in keys_of_plan.items() if versions[key] is None]
+        for plan, by_coords in zip(plans, keys, strict=True):
+            absent = [coords for coords, key in by_coords.items() if versions[key] is None]
             moved = _elsewhere(plan, absent) if absent else None
             if moved is not None:
                 looked_up += self.look_up_together([moved], cancel, fresh=fresh)
             else:
                 looked_up.append(
-                    replace(plan, found=ChunkVersions({coord: versions[key] for coord, key in keys_of_plan.items()}))
+                    replace(plan, found=ChunkVersions({coord: versions[key] for coord, key in by_coords.items()}))
                 )
         return looked_up
 
@@ -155,9 +155,7 @@ class Reader:
         if array.metadata.levels and plan.touched > _MAX_COUNTED:
             return sum(count for coords, count in plan.counts() if versions.get(coords, "") is None) if versions else 0
         if array.metadata.levels:
-            stored = (
-                (part.coords, versions.get(chunks.coords, "")) for chunks in plan.objects() for part in chunks.parts
-            )
+            stored = ((part.coords, versions.get(group.coords, "")) for group in plan.objects() for part in group.parts)
             return sum(
                 version is None or self.cache.holds(chunk_name(array, coord), version) for coord, version in stored
             )
@@ -201,14 +199,12 @@ class Reader:
             keys[part.coords] = key = array.chunk_key(part.coords)
             if cache.any_version(array.cache_key(key)) is None:
                 return None
-        versions = dict(zip(keys, array.mount.versions.look_up(array.prefix, [*keys.values()]), strict=True))
-        if None in versions.values() and _elsewhere(
-            plan, [coords for coords, version in versions.items() if version is None]
-        ):
+        seen = dict(zip(keys, array.mount.versions.look_up(array.prefix, [*keys.values()]), strict=True))
+        if None in seen.values() and _elsewhere(plan, [coords for coords, version in seen.items() if version is None]):
             return None
-        if any(v is not None and not cache.holds(array.cache_key(keys[coords]), v) for coords, v in versions.items()):
+        if any(v is not None and not cache.holds(array.cache_key(keys[coords]), v) for coords, v in seen.items()):
             return None
-        return replace(plan, found=ChunkVersions(versions))
+        return replace(plan, found=ChunkVersions(seen))
 
     def stream(
         self,
@@ -292,15 +288,13 @@ class Reader:
         if most and memory_of_shard(metadata, most, is_remote=mount.is_remote) > self.slab_bytes:
             stored = plan.stored
             chunks = -(-plan.touched // max(1, stored))
-            per_thread, wanted = (
-                memory_of_shard(metadata, chunks, is_remote=mount.is_remote),
-                chunks * metadata.chunk_nbytes,
-            )
+            shard = memory_of_shard(metadata, chunks, is_remote=mount.is_remote)
+            wanted = chunks * metadata.chunk_nbytes
             if mount.is_remote:
                 helpers = mount.pool.max_helpers(stored - 1, wanted)
             else:  # threads also share the chunks of one shard
                 helpers = mount.pool.max_helpers(max(stored, stored * wanted // GROUP_BYTES) - 1, 0)
-            shards = per_thread * (1 + helpers) if per_thread > self.slab_bytes else 0
+            shards = shard * (1 + helpers) if shard > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return shards
         return shards + (memory if metadata.codec.partial is None else min(memory, 8 * plan.nbytes // plan.touched))
@@ -323,13 +317,11 @@ class Reader:
         if array.mount.recheck == "always" and len(coords) <= _MAX_REVALIDATED:
             return {}
         keys = {array.chunk_key(coord): coord for coord in coords}
-        versions = array.mount.versions.remembered([*keys])
-        cached = [
-            key for key in keys if key not in versions and self.cache.any_version(array.cache_key(key)) is not None
-        ]
+        seen = array.mount.versions.remembered([*keys])
+        cached = [key for key in keys if key not in seen and self.cache.any_version(array.cache_key(key)) is not None]
         if len(cached) > _MAX_REVALIDATED:
-            versions.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
-        return {keys[key]: version for key, version in versions.items()}
+            seen.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
+        return {keys[key]: version for key, version in seen.items()}
 
     def _read_chunks(  # noqa: PLR0917
         self,

@@ -142,9 +142,7 @@ class ChunkWriter:
         Raises `WriteConflict` after many attempts, `ChunkCorrupt` if a chunk to be changed, or the index of a shard,
         does not decode.
         """
-        if len(changes) == self._metadata.chunks_per_object and {change.start for change in changes} == {
-            Start.ANYTHING
-        }:
+        if len(changes) == self._metadata.chunks_per_object and all(c.start is Start.ANYTHING for c in changes):
             return self.replace(coords, changes)
         key = self.array.chunk_key(coords)
         for _ in attempts():

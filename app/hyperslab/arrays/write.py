@@ -187,9 +187,7 @@ class Writer:
                     writer.update(coords, [_change(part, shaped, field) for part in parts])
 
                 writer.write_each(plan.objects(), write, cancel)
-        return WriteResult(
-            plan.touched, plan.tag_of([writer.written[object_parts.coords] for object_parts in plan.objects()])
-        )
+        return WriteResult(plan.touched, plan.tag_of([writer.written[stored.coords] for stored in plan.objects()]))
 
     def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
         """A writer of one chunk, conditional on the version passed to ``check``."""

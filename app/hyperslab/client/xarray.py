@@ -100,10 +100,7 @@ class HyperslabBackend(BackendEntrypoint):
         """The datasets of a group and of all groups below it, by path; raises as `open_dataset`."""
         root = RemoteGroup(filename_or_obj, token=token, headers=headers, connections=connections)
         groups = _groups(root.open_group(group) if group else root, "/")
-        return {
-            path: self.open_dataset(group_path, drop_variables=drop_variables, **decoding)
-            for path, group_path in groups
-        }
+        return {path: self.open_dataset(inner, drop_variables=drop_variables, **decoding) for path, inner in groups}
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
         """A group and all groups below it; raises as `open_dataset`."""

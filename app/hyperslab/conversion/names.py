@@ -28,14 +28,12 @@ def positions(names: Sequence[str], pattern: str | None) -> tuple[dict[str, list
     Without a pattern it is guessed: numbers that differ, behind words as ``t``, ``ch`` or ``slice``. Raises
     `Undetermined` where that says too little, and `CannotConvert` for names that do not fill a grid.
     """
-    fields_by_name = _guess(names) if pattern is None else _match(names, pattern)
+    parts = _guess(names) if pattern is None else _match(names, pattern)
     axes: dict[str, list[str]] = {
-        axis: sorted({fields[axis] for fields in fields_by_name}, key=natural)
-        for axis in ("t", "c", "z")
-        if axis in fields_by_name[0]
+        axis: sorted({fields[axis] for fields in parts}, key=natural) for axis in ("t", "c", "z") if axis in parts[0]
     }
     places: dict[tuple[str, ...], int] = {}
-    for number, fields in enumerate(fields_by_name):
+    for number, fields in enumerate(parts):
         place = tuple([fields[axis] for axis in axes])
         if place in places:
             other = names[places[place]]

@@ -145,14 +145,12 @@ class ChunkCodec:
         """Decode chunks into the rows of ``out``; rows of None are unchanged. Raises `ChunkCorrupt`."""
         joins = len(self.links) == 1 and self.links[0].id == "blosc" and self.order == "C" and not self.cleans
         for is_there, group in itertools.groupby(range(len(rows)), lambda row: rows[row] is not None):
-            present = [*group] if is_there else []
-            if joins and len(present) > 1:
-                part = out[present[0] : present[-1] + 1]
-                if blosc.decompress_rows(
-                    [rows[row] or b"" for row in present], part.reshape(len(present), -1).view(BYTE)
-                ):
+            run = [*group] if is_there else []
+            if joins and len(run) > 1:
+                part = out[run[0] : run[-1] + 1]
+                if blosc.decompress_rows([rows[row] or b"" for row in run], part.reshape(len(run), -1).view(BYTE)):
                     continue
-            for row in present:
+            for row in run:
                 out[row] = self.decode(rows[row] or b"", key)
 
     def encode(self, chunk: NDArray) -> bytes:

@@ -82,10 +82,8 @@ def checked_document(request: Mapping[str, Any], attributes: Mapping[str, Any] |
     if any(request.get(name) is not None for name in CONSTRAINTS):
         difference = first_difference(request, checked(document))
         if difference is not None:
-            name, wanted, stored_value = difference
-            raise BadDefinition(
-                name, f"expected {shown(stored_value)}, as other members have it, found {shown(wanted)}"
-            )
+            name, wanted, held = difference
+            raise BadDefinition(name, f"expected {shown(held)}, as other members have it, found {shown(wanted)}")
     return document
 
 

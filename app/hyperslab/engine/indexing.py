@@ -355,9 +355,7 @@ def _runs_between(
     bounds: tuple[int | tuple[int, int | None, int], ...], chunks: tuple[int, ...], order: str, gap: int, limit: int
 ) -> list[Run]:
     """`chunk_runs` of indices and slices, cached, as most chunks of a selection have the same."""
-    regions = [
-        slice(*bounds_of_axis) if isinstance(bounds_of_axis, tuple) else bounds_of_axis for bounds_of_axis in bounds
-    ]
+    regions = [slice(*cut) if isinstance(cut, tuple) else cut for cut in bounds]
     return chunk_runs(regions, chunks, order=order, gap=gap, limit=limit)
 
 

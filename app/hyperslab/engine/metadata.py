@@ -240,9 +240,7 @@ class ArrayMetadata:
     def chunks_in(self, stored: Coords) -> Iterator[Coords]:
         """Coords of all chunks in a stored object, also of those beyond the edge of the array."""
         counts = [size // chunk for size, chunk in zip(self.stored_grid.chunks, self.chunks, strict=True)]
-        return product(
-            *[range(coord * count, coord * count + count) for coord, count in zip(stored, counts, strict=True)]
-        )
+        return product(*[range(i * count, i * count + count) for i, count in zip(stored, counts, strict=True)])
 
     def origin(self, coords: Coords) -> Coords:
         """The first item of a chunk."""

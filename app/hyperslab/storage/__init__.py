@@ -31,12 +31,10 @@ def open_store(config: StoreConfig) -> Store:
             if not Path(path).is_file():
                 return LocalStore(config, path)
             kind = _archive_in(path)
-            if kind is None and (kind_found := kind_of_file(Path(path))) is not None:
+            if kind is None and (form := kind_of_file(Path(path))) is not None:
                 made = shlex.quote(str(Path(path).with_suffix(".zarr")))
                 advice = f"hyperslab convert {shlex.quote(path)} {made}"
-                raise BadDefinition(
-                    "url", f"{path!r} is a file of {kind_found}, of which a command makes Zarr: {advice}"
-                )
+                raise BadDefinition("url", f"{path!r} is a file of {form}, of which a command makes Zarr: {advice}")
             if kind is None:
                 raise BadDefinition("url", f"{path!r} is a file, and neither a folder nor a zip or tar archive")
             from hyperslab.storage.fsspec import FsspecStore

@@ -259,17 +259,16 @@ class Store(ABC):
                 if requests[0][1] - requests[0][0] > MAX_BYTES:
                     break
             parts = list(self._map(lambda request: self.get_part(key, *request), requests))
-            found_parts = [part for part in parts if part is not None]
-            if not found_parts:
+            read = [part for part in parts if part is not None]
+            if not read:
                 return None
             versions = {None if part is None else part.entry.version for part in parts}
             if version is not None and versions != {version}:
                 raise VersionConflict(key, next(iter(versions - {version})))
             if len(versions) == 1:
-                found_parts.reverse()  # a range is in the last part that begins before it
+                read.reverse()  # a range is in the last part that begins before it
                 return [
-                    next((part.between(*bounds) for part in found_parts if part.start <= bounds[0]), b"")
-                    for bounds in ranges
+                    next((part.between(*bounds) for part in read if part.start <= bounds[0]), b"") for bounds in ranges
                 ]
         raise ChangedWhileRead(f"{key!r} changed again and again while it was read")
 

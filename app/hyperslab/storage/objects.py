@@ -471,14 +471,12 @@ class ObjectStore(Store):
         deleted, unserved = 0, list[Unserved]()
         for page in self._pages(prefix, unserved=unserved):
             listed = [self._entry(meta) for meta in page if not self._deletes.is_tombstone(meta["path"], meta)]
-            entries = [candidate for candidate in listed if self._is_doomed(candidate.key, prefix, keep)]
+            entries = [item for item in listed if self._is_doomed(item.key, prefix, keep)]
             done = self._map(delete, entries)
-            deleted += sum(
-                ok and not has_hidden_segment(candidate.key) for candidate, ok in zip(entries, done, strict=True)
-            )
+            deleted += sum(ok and not has_hidden_segment(item.key) for item, ok in zip(entries, done, strict=True))
         if keep is not None:
-            for candidate in unserved:
-                keep(candidate.path, False)
+            for item in unserved:
+                keep(item.path, False)
         return deleted
 
     @staticmethod

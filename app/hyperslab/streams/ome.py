@@ -60,12 +60,8 @@ def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any
         "columns": [{"name": column} for column in settings.columns],
         "field_count": max((len(well.fields) for well in settings.wells), default=0),
         "wells": [
-            {
-                "path": f"{settings_of_well.row}/{settings_of_well.column}",
-                "rowIndex": rows[settings_of_well.row],
-                "columnIndex": columns[settings_of_well.column],
-            }
-            for settings_of_well in settings.wells
+            {"path": f"{place.row}/{place.column}", "rowIndex": rows[place.row], "columnIndex": columns[place.column]}
+            for place in settings.wells
         ],
     }
     if settings.acquisitions:

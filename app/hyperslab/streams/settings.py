@@ -237,18 +237,14 @@ class PlateSettings(Document):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_distinct("acquisitions", [acquisition.id for acquisition in self.acquisitions])
-        acquisitions = {acquisition.id for acquisition in self.acquisitions}
+        ids = {acquisition.id for acquisition in self.acquisitions}
         for number, well in enumerate(self.wells):
             for name, names in (("row", self.rows), ("column", self.columns)):
                 if getattr(well, name) not in names:
                     reason = f"the plate has no {name} {shown(getattr(well, name))}"
                     raise Misfit(f"wells.{number}.{name}", reason)
             for index, field in enumerate(well.fields):
-                if (
-                    len(acquisitions) > 1
-                    if field.acquisition is None
-                    else field.acquisition not in (acquisitions or {0})
-                ):
+                if len(ids) > 1 if field.acquisition is None else field.acquisition not in (ids or {0}):
                     reason = f"expected the id of an acquisition of the plate, found {shown(field.acquisition)}"
                     raise Misfit(f"wells.{number}.fields.{index}.acquisition", reason)
         _check_distinct("wells", [(well.row, well.column) for well in self.wells])

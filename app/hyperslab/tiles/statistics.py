@@ -172,9 +172,7 @@ class Statistics:
             return frame
         key = (image.path, image.field_name, frame.plane, frame.indices, axis)
         versions = (image.version, f"{image.version} {time.monotonic() // _REMOTE_SECONDS}")
-        indices = next(
-            (chosen_indices for v in versions if (chosen_indices := self._planes.get(key, v)) is not None), None
-        )
+        indices = next((cached for v in versions if (cached := self._planes.get(key, v)) is not None), None)
         if indices is None:
             size = image.axes[axis].size
             parts = (size * odd >> n for n in range(2, 7) for odd in range(1, 1 << n, 2))

@@ -186,16 +186,9 @@ def _facts(image: Image | None, array: ArrayNode, selection: Selection, axes: di
         if axis.scale and unit and letter in "TZYX":
             name = "TimeIncrement" if letter == "T" else f"PhysicalSize{letter}"
             facts |= {name: axis.scale, f"{name}Unit": unit}
-    channel_axis = (
-        next((i for i, axis in enumerate(image.axes) if axis.type == "channel"), None) if image is not None else None
-    )
-    if (
-        image is None
-        or image.omero is None
-        or channel_axis is None
-        or channel_axis >= len(selection.axes)
-        or "S" in axes
-    ):
+    of_image = () if image is None else image.axes
+    channel_axis = next((i for i, axis in enumerate(of_image) if axis.type == "channel"), len(selection.axes))
+    if image is None or image.omero is None or channel_axis >= len(selection.axes) or "S" in axes:
         return facts
     match selection.axes[channel_axis]:
         case IndexAxis(index):

@@ -153,15 +153,15 @@ def _near(rising: NDArray[Any], wanted: NDArray[Any], method: Method, *, falls: 
     below = np.searchsorted(rising, wanted, "right") - 1
     if method == "nearest" and rising.size:
         exact = rising if rising.dtype.kind in "mM" else rising.astype(np.longdouble)
-        up, down = (exact[np.clip(index, 0, rising.size - 1)] for index in (above, below))
+        up, down = (exact[np.clip(near, 0, rising.size - 1)] for near in (above, below))
         take = (below < 0) | ((above < rising.size) & (np.abs(up - wanted) <= np.abs(wanted - down)))
     else:
         take = np.full(wanted.shape, (method in ("pad", "ffill")) == falls)
-    index = np.where(take, np.where(above < rising.size, above, -1), below)
+    near = np.where(take, np.where(above < rising.size, above, -1), below)
     return (
-        np.where(index < 0, -1, np.searchsorted(rising, rising[index], "left"))
+        np.where(near < 0, -1, np.searchsorted(rising, rising[near], "left"))
         if rising.size
-        else np.full(index.shape, -1)
+        else np.full(near.shape, -1)
     )
 
 
