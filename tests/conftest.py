@@ -16,7 +16,7 @@ pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 settings.register_profile(
     "patient",
     deadline=None,  # a busy machine makes no test wrong
-    max_examples=int(os.environ.get("HYPERSLAB_EXAMPLES", "20")),
+    max_examples=int(os.environ.get("TEST_EXAMPLES", "20")),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("patient")

@@ -78,15 +78,21 @@ javascript_clients() {
     fi
 }
 
+# optional FOLDER REQUIREMENT...: an environment that a Python or a day may lack wheels for
+optional() {
+    environment "$@" && return
+    rm -rf "$1"
+    say "NOTE: $1 cannot be installed on $python: its tests are skipped"
+}
+
 other_clients() {
-    python=${oldest:-$python} environment .venv-zarr2 'zarr==2.18.*' 'numcodecs[msgpack]<0.16' fsspec aiohttp
-    environment .venv-napari napari-ome-zarr
+    # zarr-python 2 wants a numcodecs that has no wheels for Pythons after 3.13
+    python=$(tail -n 1 <<<"$found" | cut -d ' ' -f 2-) optional .venv-zarr2 \
+        'zarr==2.18.*' 'numcodecs[msgpack]<0.16' fsspec aiohttp
+    optional .venv-napari napari-ome-zarr
     # aiobotocore[boto3]: spatialdata brings the one and cloud-volume the other, which wait for each other's releases
-    environment .venv-others anndata 'bio2zarr[vcf]' hdmf-zarr multidimio spatialdata \
-        icechunk virtualizarr arro3-core cloud-volume 'aiobotocore[boto3]' || {
-        rm -rf .venv-others
-        say "NOTE: packages of the field cannot be installed together today: their tests are skipped"
-    }
+    optional .venv-others anndata 'bio2zarr[vcf]' hdmf-zarr multidimio spatialdata \
+        icechunk virtualizarr arro3-core cloud-volume 'aiobotocore[boto3]'
     system_package chromium-headless-shell chromium-headless-shell # half the processor time of a Chromium with windows
     command -v chromium-headless-shell >/dev/null || system_package chromium chromium
     system_package nginx nginx-light
@@ -149,7 +155,7 @@ tests() {
 
 # on_the_oldest PROCESSES FOLDER...: by chance enough is tried on the newest
 on_the_oldest() {
-    HYPERSLAB_EXAMPLES=${HYPERSLAB_EXAMPLES:-5} tests .venv-oldest "$@"
+    TEST_EXAMPLES=${TEST_EXAMPLES:-5} tests .venv-oldest "$@"
     return "$status"
 }
 

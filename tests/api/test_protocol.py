@@ -122,8 +122,9 @@ def test_who_is_refused_while_sending_gets_to_read_why(url: str, path: str, stat
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(urllib.request.Request(url + path, BODY, method="PUT"))
 
-        assert refused.value.code == status
-        assert json.loads(refused.value.read())["status"] == status
+        with refused.value as answer:
+            assert answer.code == status
+            assert json.loads(answer.read())["status"] == status
 
 
 def test_who_was_refused_and_sends_no_more_is_let_go(url: str) -> None:

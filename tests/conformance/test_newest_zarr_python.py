@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(zarr.__version__.startswith("3.1."), reason="zarr-python 3.1 has no rectilinear grids"),
 ]
 
-MANY = int(os.environ.get("HYPERSLAB_EXAMPLES", "40"))
+MANY = int(os.environ.get("TEST_EXAMPLES", "40"))
 NAMES = itertools.count()
 NUMBERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 RECORD = [("a", "i2"), ("b", [("x", "f4"), ("s", "S3")]), ("t", "M8[s]")]

@@ -29,7 +29,7 @@ from tests.documents import array_of, named, sharding, with_entries, zarr_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec|.generic. unit)|Combining a|Numcodecs codecs)")
 
-MANY = int(os.environ.get("HYPERSLAB_EXAMPLES", "25"))
+MANY = int(os.environ.get("TEST_EXAMPLES", "25"))
 NUMBERS = itertools.count()
 DTYPES = ["bool", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "M8[s]", "m8[10us]", "m8", "U3", "S4", "V5"]
 DTYPES += ["[('a', 'i4'), ('b', 'f8')]"]

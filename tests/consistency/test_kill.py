@@ -1,6 +1,6 @@
 """SIGKILL at any moment: every chunk decodes, every acknowledged write is there, the array opens.
 
-``HYPERSLAB_KILLS`` says how often: 20 times its value, by default 80 times.
+``TEST_KILLS`` says how often: 20 times its value, by default 80 times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.consistency.writer_process import CHUNKS, COLUMNS, REPLACED, A, servi
 from tests.layouts import LAYOUTS, definition
 from tests.server import FORKED
 
-KILLS = int(os.environ.get("HYPERSLAB_KILLS", "4"))
+KILLS = int(os.environ.get("TEST_KILLS", "4"))
 ROUNDS = {"v2": 8 * KILLS, "v3": 2 * KILLS, "shards": 10 * KILLS}
 NDArray = np.ndarray[Any, Any]
 

@@ -1,6 +1,6 @@
 """SIGKILL of a whole service under HTTP load: what was acknowledged is there, and everything can be read.
 
-``HYPERSLAB_KILLS`` says how often, 4 times by default; in a bucket half as often.
+``TEST_KILLS`` says how often, 4 times by default; in a bucket half as often.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.server import running_server
 
 NDArray = np.ndarray[Any, Any]
 
-KILLS = int(os.environ.get("HYPERSLAB_KILLS", "4"))
+KILLS = int(os.environ.get("TEST_KILLS", "4"))
 JSON = {"Content-Type": "application/json"}
 SIZE, CHUNK, COLUMNS = 24, 8, 4
 

@@ -1,6 +1,6 @@
 """A replica is cut off with a request on its way; another takes its lease over; then the request takes effect.
 
-With ``HYPERSLAB_KILLS`` every case also in shards, and where it removes something on an endpoint without conditions.
+With ``TEST_KILLS`` every case also in shards, and where it removes something on an endpoint without conditions.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[int, Ask | Made, str, list[Ask | Made], list[int]]] = {
 
 REMOVING = ["rows of an append, the array made anew", "the document of a delete"]
 IN_SHARDS = ["rows of an append at the edge, fill values appended", "the cut of a shrink", "a chunk of a replacement"]
-if "HYPERSLAB_KILLS" in os.environ:
+if "TEST_KILLS" in os.environ:
     REMOVING = [case for case in CASES if "a delete" in case or "made anew" in case]
     IN_SHARDS = [case for case in CASES if not case.startswith("the ") or "shrink" in case]
 RUNS = [("v2", True, case) for case in CASES] + [("v2", False, case) for case in REMOVING]

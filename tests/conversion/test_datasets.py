@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hyperslab.conversion import CannotConvert, convert
 
-EXAMPLES = int(os.environ.get("HYPERSLAB_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "10"))
 DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1", "S3"]
 CLASSIC = ["i1", "i2", "i4", "f4", "f8", "S1"]
 

@@ -22,7 +22,7 @@ from hyperslab.conversion import CannotConvert, Undetermined, convert
 from hyperslab.conversion.model import packed
 from hyperslab.streams.pyramid import reduce
 
-EXAMPLES = int(os.environ.get("HYPERSLAB_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "10"))
 AXES = ["yx", "zyx", "tyx", "cyx", "tczyx", "tcyx", "czyx", "tzyx"]
 DTYPES = ["u1", "i1", "<u2", ">u2", "i2", "u4", "i4", "f4", ">f8"]
 UNITS = {"µm": "micrometer", "nm": "nanometer", "mm": "millimeter", "Å": "angstrom", "pm": "picometer"}

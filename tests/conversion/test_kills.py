@@ -1,6 +1,6 @@
 """SIGKILL at any moment: what is half-made opens nowhere, and the same call goes on and makes what one call makes.
 
-``HYPERSLAB_KILLS`` says how often, 5 times by default.
+``TEST_KILLS`` says how often, 5 times by default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.forked import PRELOADED
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([*PRELOADED, "dask.threaded", "hyperslab.conversion.tiff"])
-KILLS = int(os.environ.get("HYPERSLAB_KILLS", "5"))
+KILLS = int(os.environ.get("TEST_KILLS", "5"))
 OPTIONS: dict[str, Any] = {"chunks": (16, 16), "axes": "tyx"}
 
 

@@ -16,7 +16,7 @@ from tests.interop.tables import COMPRESSORS, DTYPES, ORDERS, SEPARATORS, CodecR
 
 Array = NDArray[Any]
 
-EVERY: Final = 1 if "HYPERSLAB_EXAMPLES" in os.environ else 4
+EVERY: Final = 1 if int(os.environ.get("TEST_EXAMPLES", "20")) >= 1000 else 4
 SHAPE: Final = (3, 5)
 CHUNKS: Final = (2, 3)
 """Two by two chunks, three of which lie at an edge."""
@@ -50,7 +50,7 @@ class Job:
 
 
 def jobs_of(row: DtypeRow, compressors: tuple[CodecRow, ...] = COMPRESSORS) -> list[Job]:
-    """Every example of a dtype with every fourth compressor, or with ``HYPERSLAB_EXAMPLES`` with each, in the four
+    """Every example of a dtype with every fourth compressor, or from ``TEST_EXAMPLES=1000`` on with each, in the four
     kinds of order and separator by turns: over all dtypes, every compressor meets each kind."""
     filters = () if row.object_codec is None else (row.object_codec,)
     configs = [config for codec in compressors for config in codec.configs]

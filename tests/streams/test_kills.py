@@ -1,6 +1,6 @@
 """Streams outlive the process that serves them: SIGKILL at random moments, and a network that cuts, repeats and delays.
 
-``HYPERSLAB_KILLS`` says how often, 4 times by default; in a bucket half as often.
+``TEST_KILLS`` says how often, 4 times by default; in a bucket half as often.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.server import running_server
 from tests.streams.model import Model, Sender
 from tests.streams.support import dimension, place_of
 
-KILLS = int(os.environ.get("HYPERSLAB_KILLS", "4"))
+KILLS = int(os.environ.get("TEST_KILLS", "4"))
 IMAGE = {
     "key": "a",
     "dtype": "<u2",
