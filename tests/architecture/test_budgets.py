@@ -34,7 +34,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 
 PRIVATE_CONSTANTS = 231
 TEST_LINES = 56_438
-DOCUMENT_WORDS = 55_233
+DOCUMENT_WORDS = 55_249
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 27_948
 """Of all pages but those for developers, without examples."""
