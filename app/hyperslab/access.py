@@ -1,4 +1,4 @@
-"""Who may do what: `allows`, one pure function of principal, action and path, which everything asks.
+"""Rules of access: `allows`, one pure function of principal, action and path, which everything asks.
 
 A rule allows actions at paths. A path is a node's, from the name of its store on; it covers the node and all below. In
 a pattern, the segment ``*`` stands for any one segment, and ``**`` for any number of them, also none.
@@ -146,7 +146,7 @@ def views_of(rules: tuple[Rule, ...]) -> dict[str, View]:
 
 @dataclass(frozen=True, eq=False)
 class Principal:
-    """Who asks. ``ends``: when, in seconds since 1970. ``is_anonymous``: without a token."""
+    """Principal of a request. ``ends``: when, in seconds since 1970. ``is_anonymous``: without a token."""
 
     name: str
     rules: tuple[Rule, ...]

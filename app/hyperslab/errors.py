@@ -467,7 +467,7 @@ class Unauthorized(HyperslabError, code="unauthorized", title="Authentication re
     reason: str
     sentence = "{reason}"
     challenges = cast("tuple[str, ...]", ("Bearer",))
-    """What the header ``WWW-Authenticate`` offers."""
+    """Challenge of the header ``WWW-Authenticate``."""
 
 
 class LinkExpired(HyperslabError, code="link-expired", title="This link has ended", status=401):
@@ -501,7 +501,7 @@ class WriteForbidden(Forbidden, code="write-forbidden", title="This token does n
 
 
 class ReadForbidden(Forbidden, code="read-forbidden", title="This token does not permit reading"):
-    """Of keys of stores, whether they are there or not: to Zarr clients a 404 is a chunk of fill values."""
+    """Refusal to read a key of a store, whether it is there or not: to Zarr clients a 404 is a chunk of fill values."""
 
     action: str
     path: str
@@ -614,7 +614,7 @@ class PartlyWritten(StoreError, code="partly-written", title="Only some chunks w
 class PartlyConflicting(
     PartlyWritten, code="partly-conflicting", title="Conflicting write: only some chunks were written", status=409
 ):
-    """One of the ``failed`` chunks was changed by another writer."""
+    """Write of which one of the ``failed`` chunks was changed by another writer."""
 
 
 class ConsolidatedBehind(StoreError, code="consolidated-behind", title="Consolidated metadata out of date"):

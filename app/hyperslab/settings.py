@@ -217,7 +217,7 @@ class TokenSettings(RuleSettings):
     """When it ends: a date (its beginning) or a time, in UTC unless it says otherwise."""
 
     def principal(self, name: str) -> Principal:
-        """Who has the token."""
+        """The principal of the token."""
         return Principal(name, (self.rule(),), instant(self.expires))
 
     def digest(self) -> bytes:
@@ -466,7 +466,7 @@ def read_tokens_file(path: Path) -> dict[bytes, Principal]:
 
 
 def principals(tokens: Mapping[str, TokenSettings]) -> dict[bytes, Principal]:
-    """Who has each token, by its digest."""
+    """Principals of tokens, by digest."""
     return {entry.digest(): entry.principal(name) for name, entry in tokens.items()}
 
 
@@ -526,7 +526,7 @@ def _read_environment() -> dict[str, Any]:
 
 
 def _sentence(error: Any, sources: Sequence[tuple[Mapping[str, Any], str]]) -> str:
-    """What is wrong with a value, and where it comes from; for an unknown key, the most similar one."""
+    """Sentence on what is wrong with a value, and where it comes from; for an unknown key, the most similar one."""
     location = [str(part) for part in error["loc"]]
     source = _origin(error["loc"], sources)
     origin = f" (in {source})" if source else ""

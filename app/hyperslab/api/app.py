@@ -104,7 +104,7 @@ def create_app(
 
     @app.exception_handler(HTTPException)
     async def refuse_route(request: Request, error: HTTPException) -> Response:
-        """What no route takes: OPTIONS is answered with the methods of the path."""
+        """Answer to a request that no route takes: OPTIONS is answered with the methods of the path."""
         method, methods = request.method, methods_of(has_alias, route_path(request.scope))
         if method == "OPTIONS":
             return preflight([*methods, method], request.headers.get("access-control-request-headers", ""))

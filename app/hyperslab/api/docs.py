@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of answers, headers and bodies; FastAPI has the rest from the routes.
+"""Descriptions in the OpenAPI document of answers, headers and bodies; FastAPI has the rest from the routes.
 
 ``responses=`` of a route is made of these, as are members of the operation (``openapi_extra=``) that no signature has:
 request headers, and bodies that are read as they come.
@@ -115,7 +115,7 @@ def found(body: Json, headers: Json = TAG) -> Responses:
 
 
 def answer(description: str, body: Json | None = None, headers: Json | None = None) -> Json:
-    """One response."""
+    """Description of a response."""
     described: Json = {"description": description}
     return described | ({"content": body} if body else {}) | ({"headers": headers} if headers else {})
 

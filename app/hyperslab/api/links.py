@@ -50,7 +50,7 @@ class Links:
         return f"{self._last}.{self._signers[self._last].sign(payload).decode()}"
 
     def principal(self, text: str) -> Principal:
-        """Who asks through a link. Raises `LinkRevoked` for a key that is not known, `LinkInvalid`, `LinkExpired`."""
+        """The principal of a link. Raises `LinkRevoked` for a key that is not known, `LinkInvalid`, `LinkExpired`."""
         principal = self._known.get(text)
         if principal is None:
             name, _, signed = text.partition(".")

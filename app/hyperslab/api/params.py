@@ -89,7 +89,7 @@ Explicit = Annotated[bool, BeforeValidator(_flag)]
 """A flag that needs its full form, as what it asks for destroys."""
 Text = Annotated[str | None, AfterValidator(lambda text: text or None)]
 DIGITS: Final = BeforeValidator(_digits)
-"""Of integers, which come in no other form."""
+"""Validator of integers, which come in no other form."""
 Form = Literal["raw", "npy", "json", "csv"]
 SliceForm = Literal["raw", "npy", "json", "csv", "tiff"]
 StoredForm = Literal["raw", "npy", "json", "csv", "stored"]
@@ -304,7 +304,7 @@ def refusal(request: Request, errors: Sequence[Any]) -> BadParameter:
 
 
 def _expected(field: FieldInfo | None, error: Any, cause: Exception | None) -> str:
-    """What would be right."""
+    """The values that would be right."""
     if error["type"] == "literal_error":
         return f"one of {error['ctx']['expected']}".replace("'", "").replace(" or ", ", ")
     if str(error["type"]).startswith("bool"):

@@ -32,7 +32,7 @@ class Route(APIRoute):
     FastAPI does, but without its solver of dependencies, which takes as long as a cached slice."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What calls the endpoint."""
+        """The function that calls the endpoint."""
         endpoint, dependant = self.endpoint, self.dependant
         model: type[BaseModel] | None = None
         for field in dependant.query_params:

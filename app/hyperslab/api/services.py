@@ -78,7 +78,7 @@ class Services:
 
 
 def make_services(service: Service, options: ApiOptions) -> Services:
-    """Those of a service; their statistics are among the metrics."""
+    """The services of an array service; their statistics are among the metrics."""
     remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
     pictures: VersionedCache[Encoded] = VersionedCache(options.tile_cache_bytes)
     made = Services(

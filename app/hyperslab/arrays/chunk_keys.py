@@ -109,7 +109,7 @@ def _look(array: ArrayNode, absent: Sequence[Coords]) -> KeyForm | None:
 
 
 def _present(array: ArrayNode, grids: Sequence[ChunkGrid], coords: Sequence[Coords]) -> list[str]:
-    """Those of the objects' keys that exist, relative to the array."""
+    """Keys of those objects that exist, relative to the array."""
     store, names = array.mount.store, [grid.key(coord) for grid in grids for coord in coords]
 
     def is_there(name: str) -> bool:

@@ -97,7 +97,7 @@ class Caching(Enum):
     NEVER = 2
 
 
-class Wanted(NamedTuple):
+class ChunkRequest(NamedTuple):
     """A requested chunk: its ``cached`` copy, or the ``runs`` of items to decode, None for all; ``keep``: cache what is
     decoded, under ``name``."""
 
@@ -186,7 +186,7 @@ class ChunkReader:
             return metadata.chunk_nbytes
         return runs[-1][1] * metadata.itemsize if self._partial is None else self._partial.work(runs)
 
-    def want(self, part: Projection, name: tuple[str, str, str], version: str) -> Wanted:
+    def want(self, part: Projection, name: tuple[str, str, str], version: str) -> ChunkRequest:
         """A chunk of this version, by its name in the cache.
 
         Large chunks are cached when they are read again: at first what is decoded then, and all of it once that does
@@ -194,12 +194,12 @@ class ChunkReader:
         """
         cached = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
         if cached is not None:
-            return Wanted(part, cached, None, False, name)
+            return ChunkRequest(part, cached, None, False, name)
         runs, metadata, before = self._runs(part), self._metadata, None
         if runs is not None and version != UNKNOWN:
             before = self._cache.get(_parts_of(name), version, count_miss=False)
             if before is not None and covers(before.runs, runs):
-                return Wanted(part, before.chunk, None, False, name)
+                return ChunkRequest(part, before.chunk, None, False, name)
         # new memory for a large chunk takes as long as decoding it, but not as fetching it from far away
         is_small = metadata.chunk_nbytes < LEAST
         at_once = is_small or (runs is None and self._array.mount.is_remote)
@@ -212,7 +212,7 @@ class ChunkReader:
             self._cache.drop(_parts_of(name))
         elif keep and runs is not None and self._partial is None:  # some more: the next one may lie further on
             runs = [(0, min(runs[-1][1] * 5 // 4, metadata.chunk_nbytes // metadata.itemsize))]
-        return Wanted(part, None, runs, keep, name)
+        return ChunkRequest(part, None, runs, keep, name)
 
     def _runs(self, part: Projection) -> Sequence[Run] | None:
         """The runs of items to decode if that is faster than decoding the whole chunk; else None."""
@@ -249,7 +249,7 @@ class ChunkReader:
         self._place(part, loaded.value, out)
         return loaded.version
 
-    def _read_around_cache(self, want: Wanted, key: str, out: NDArray, cost: ReadCost) -> str | None:
+    def _read_around_cache(self, want: ChunkRequest, key: str, out: NDArray, cost: ReadCost) -> str | None:
         start, part, runs = perf_counter(), want.part, want.runs
         fetched_parts: tuple[str, Buffer | Parts] | None = None
         if self._partial is not None and runs is not None and self._fetches_parts:
@@ -297,7 +297,7 @@ class ChunkReader:
     def place_decoded(  # noqa: PLR0917
         self,
         codec: ChunkCodec,
-        want: Wanted,
+        want: ChunkRequest,
         key: str,
         stored: Buffer | Parts,
         out: NDArray,
@@ -328,7 +328,7 @@ class ChunkReader:
         self._place_and_keep(want, chunk, decoded, out, version)
 
     def _place_and_keep(
-        self, want: Wanted, chunk: NDArray, decoded: Sequence[Run] | None, out: NDArray, version: str | None
+        self, want: ChunkRequest, chunk: NDArray, decoded: Sequence[Run] | None, out: NDArray, version: str | None
     ) -> None:
         """Place a chunk of which the runs ``decoded`` (None: all) are defined, and cache it if it is to be kept."""
         self._place(want.part, chunk, out)
@@ -367,7 +367,7 @@ def _parts_of(name: tuple[str, str, str]) -> tuple[str, ...]:
     return (*name, "parts")
 
 
-def _memory_for(codec: ChunkCodec, want: Wanted) -> NDArray | None:
+def _memory_for(codec: ChunkCodec, want: ChunkRequest) -> NDArray | None:
     """Memory to decode a chunk into; None for its own, if it is kept."""
     return None if want.keep or codec.dtype.numpy.hasobject else MEMORY.take(codec.stage.nbytes)
 

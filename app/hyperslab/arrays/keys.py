@@ -319,7 +319,7 @@ class KeyReader:
         return self._made_of_all(group, make)
 
     def _made_of_all(self, group: GroupNode, make: Callable[[Mapping[str, Node]], bytes]) -> bytes:
-        """What is made of a group and all nodes below it, by relative path; remembered while their versions are the
+        """Documents made of a group and all nodes below it, by relative path; remembered while their versions are the
         same. Raises `FormNotFound` if there are too many."""
         if self._made.any_version(group.path) is not None:
             document = self._made.get(group.path, self._collect(group, opens=False)[0])

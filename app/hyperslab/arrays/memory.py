@@ -84,4 +84,4 @@ class Memory:
 
 
 MEMORY: Final = Memory(40 << 20)
-"""That of all reads of this process."""
+"""Memory of all reads of this process."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkReader, NDArray, Parts, ReadCost, Wanted, chunk_nbytes
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkReader, ChunkRequest, NDArray, Parts, ReadCost, chunk_nbytes
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Vanished
@@ -48,7 +48,7 @@ class _Shard(NamedTuple):
     requested: int
 
 
-class _Top(NamedTuple):
+class _ShardIndex(NamedTuple):
     """The index of a stored object, the object's size in bytes and its version."""
 
     entries: Index
@@ -56,7 +56,7 @@ class _Top(NamedTuple):
     version: str
 
 
-_WHOLE_CHUNK: Final = Wanted(ChunkProjection((), ()), None, None, False, ("", "", ""))
+_WHOLE_CHUNK: Final = ChunkRequest(ChunkProjection((), ()), None, None, False, ("", "", ""))
 """A chunk of a block, in an array without cached chunks."""
 
 
@@ -70,20 +70,20 @@ class _Piece(NamedTuple):
     runs: Sequence[Run] | None
 
 
-_Found: TypeAlias = Extent | _Piece | None
+_Location: TypeAlias = Extent | _Piece | None
 """Location of a chunk, or of parts of it; None if the shard lacks it, or it is cached."""
-_Fetched: TypeAlias = Buffer | Parts | None
+_StoredChunk: TypeAlias = Buffer | Parts | None
 """A stored chunk, or parts of it; None if the shard lacks it, or it is cached."""
 
 
 class _Group:
     """Chunks that one thread reads in turn, with their ``coords``, one in each row; small neighbours are copied as one
-    ``block``. ``found``: their locations, and ``data``: their bytes, once known."""
+    ``block``. ``locations`` in the object, and ``data``: their bytes, once known."""
 
-    def __init__(self, coords: NDArray, wanted: Sequence[Wanted], block: ChunkBlock | None) -> None:
+    def __init__(self, coords: NDArray, wanted: Sequence[ChunkRequest], block: ChunkBlock | None) -> None:
         self.coords, self.wanted, self.block = coords, wanted, block
-        self.found: Sequence[_Found] = [None] * len(wanted)
-        self.data: Sequence[_Fetched] = [None] * len(wanted)
+        self.locations: Sequence[_Location] = [None] * len(wanted)
+        self.data: Sequence[_StoredChunk] = [None] * len(wanted)
 
     def spread(self, found: Iterator[T]) -> list[T | None]:
         """The next items of ``found``, which has none for cached chunks, by chunk."""
@@ -92,14 +92,14 @@ class _Group:
     @property
     def ranges(self) -> Iterator[Extent]:
         """The ranges to fetch."""
-        for location in self.found:
+        for location in self.locations:
             if isinstance(location, _Piece):
                 yield from location.ranges
             elif location is not None:
                 yield location
 
 
-class Located(NamedTuple):
+class ChunkLocation(NamedTuple):
     """Location of a chunk in its stored object; ``part``: bytes of the object read meanwhile."""
 
     entry: Entry
@@ -142,7 +142,7 @@ class ShardReader(ChunkReader):
             self._place_whole(shard, groups, None if stored is None else stored.data, version, out)
         return version
 
-    def locate(self, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
+    def locate(self, coords: Coords, wanted: tuple[int, int] | None) -> ChunkLocation | None:
         """Location of a chunk, with its ``wanted`` bytes (start and stop); None if it was never written. Codecs of a
         whole shard are not decoded. With a cached index, the read of these bytes validates it."""
         shard = self._shard(self._metadata.stored_coords(coords), 1)
@@ -162,7 +162,7 @@ class ShardReader(ChunkReader):
                     part = self._store.get_part(key, first, last) if first < last else None
                     entry = entry if part is None else part.entry
                 if entry is not None and entry.version == top.version:
-                    return None if extent is None else Located(entry, extent, part)
+                    return None if extent is None else ChunkLocation(entry, extent, part)
             except VersionConflict:
                 pass
             cached_version = None
@@ -176,7 +176,7 @@ class ShardReader(ChunkReader):
             if within is None:
                 return None
             around = around[0] + within[0], around[0] + within[1]
-        return Located(whole.entry, around, StoredPart(whole.entry, around[0], whole.between(*around)))
+        return ChunkLocation(whole.entry, around, StoredPart(whole.entry, around[0], whole.between(*around)))
 
     def _fetch_whole(self, shard: _Shard) -> StoredPart | None:
         """All of a stored object, in one request, when it has changed at each attempt to read parts of it. Raises
@@ -224,7 +224,7 @@ class ShardReader(ChunkReader):
                 return _Group(coords, [_WHOLE_CHUNK] * len(coords), block)
             parts = [ChunkProjection(tuple(coord), ()) for coord in coords.tolist()]
         if version is None:
-            return _Group(coords, [Wanted(part, None, None, False, ("", "", "")) for part in parts], block)
+            return _Group(coords, [ChunkRequest(part, None, None, False, ("", "", "")) for part in parts], block)
         wanted = [self.want(part, chunk_name(self._array, part.coords), version) for part in parts]
         return _Group(coords, wanted, block)
 
@@ -250,12 +250,12 @@ class ShardReader(ChunkReader):
         pieces = self._find(shard, groups, missing, top)
         locations = iter(pieces)
         for group in groups:
-            group.found = group.spread(locations)
+            group.locations = group.spread(locations)
         cost.add(fetch=perf_counter() - start)
         self._read_pieces(shard.key, groups, top.version, out, cost)
         return top.version, was_asked or any(pieces)
 
-    def _is_read_whole(self, shard: _Shard, missing: Sequence[Wanted]) -> bool:
+    def _is_read_whole(self, shard: _Shard, missing: Sequence[ChunkRequest]) -> bool:
         """Whether a shard is fetched by one request: because of codecs around it, or if all of it is requested from a
         remote store."""
         if any(level.after for level in shard.levels):
@@ -293,13 +293,15 @@ class ShardReader(ChunkReader):
                 group.data = group.spread(stored_chunks)
         self._place_groups(shard.key, groups, version, out)
 
-    def _find(self, shard: _Shard, groups: Sequence[_Group], missing: Sequence[Wanted], top: _Top) -> list[_Found]:
+    def _find(
+        self, shard: _Shard, groups: Sequence[_Group], missing: Sequence[ChunkRequest], top: _ShardIndex
+    ) -> list[_Location]:
         """Locations of chunks that are not cached, or of the needed parts of them."""
         extents, most = self._extents(shard, self._origins(shard, groups), top), self._codec.max_stored_bytes
         largest = max([extent[1] - extent[0] for extent in extents if extent is not None], default=0)
         if largest > most:
             raise ChunkCorrupt(shard.key, None, f"{largest} bytes, at most {most} make a chunk")
-        locations, partial = list[_Found](extents), self._partial
+        locations, partial = list[_Location](extents), self._partial
         if partial is None or not self._fetches_parts:
             return locations
         entered = [(i, extent) for i, extent in enumerate(extents) if extent is not None and missing[i].runs]
@@ -323,10 +325,10 @@ class ShardReader(ChunkReader):
             data = self._ranges(key, [*chain.from_iterable(group.ranges for group in batch)], version)
             fetched, rest = perf_counter(), iter(data)
             for group in batch:
-                group.data = [_next_stored(location, rest) for location in group.found]
+                group.data = [_next_stored(location, rest) for location in group.locations]
             self._place_groups(key, batch, version, out)
             for group in batch:
-                group.data = group.found = ()
+                group.data = group.locations = ()
             cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
 
     def _place_groups(self, key: str, groups: Sequence[_Group], version: str | None, out: NDArray) -> None:
@@ -354,7 +356,9 @@ class ShardReader(ChunkReader):
             if want.keep and group.data[row] is not None:
                 self._keep(want, version, held[row].copy(order="K"))
 
-    def _place_stored(self, want: Wanted, key: str, data: _Fetched, version: str | None, out: NDArray) -> None:
+    def _place_stored(
+        self, want: ChunkRequest, key: str, data: _StoredChunk, version: str | None, out: NDArray
+    ) -> None:
         if want.cached is not None:
             self._place(want.part, want.cached, out)
         elif data is None:
@@ -368,18 +372,18 @@ class ShardReader(ChunkReader):
             self._keep(want, version, chunk)
             self._place(want.part, chunk, out)
 
-    def _keep(self, want: Wanted, version: str | None, chunk: NDArray) -> None:
+    def _keep(self, want: ChunkRequest, version: str | None, chunk: NDArray) -> None:
         chunk.setflags(write=False)
         self._cache.put(want.name, version or "", chunk, chunk_nbytes(chunk))
 
-    def _top(self, shard: _Shard, version: str) -> tuple[_Top | None, bool]:
+    def _top(self, shard: _Shard, version: str) -> tuple[_ShardIndex | None, bool]:
         """The index of a stored object, None if absent; and whether a request was sent for it, shared by concurrent
         readers."""
         key, level = shard.key, shard.levels[0]
         name = self._array.cache_key(key)
         held = self._cache.get(name, version, count_miss=False) if version != UNKNOWN else None
         if held is not None:
-            return _Top(held[:-1], int(held[-1, 0]), version), False
+            return _ShardIndex(held[:-1], int(held[-1, 0]), version), False
 
         def load() -> tuple[NDArray, str, int]:
             store, nbytes = self._store, level.index_nbytes
@@ -394,9 +398,9 @@ class ShardReader(ChunkReader):
             loaded = self._cache.load(name, version, load, count_miss=False)
         except Vanished:
             return None, True
-        return _Top(loaded.value[:-1], int(loaded.value[-1, 0]), loaded.version), True
+        return _ShardIndex(loaded.value[:-1], int(loaded.value[-1, 0]), loaded.version), True
 
-    def _extents(self, shard: _Shard, origins: NDArray, top: _Top) -> list[Extent | None]:
+    def _extents(self, shard: _Shard, origins: NDArray, top: _ShardIndex) -> list[Extent | None]:
         """The extent of each chunk in the stored object; costs a request per nested level of shards."""
         key, (outermost, *inner) = shard.key, shard.levels
         extents = outermost.extents(top.entries, outermost.positions(origins), top.size, key)
@@ -477,7 +481,7 @@ def _by_size(groups: Sequence[_Group], most: int) -> Iterator[list[_Group]]:
         yield batch
 
 
-def _next_stored(found: _Found, data: Iterator[Buffer]) -> _Fetched:
+def _next_stored(found: _Location, data: Iterator[Buffer]) -> _StoredChunk:
     """The fetched bytes of a chunk, next in ``data``."""
     if found is None:
         return None

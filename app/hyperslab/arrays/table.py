@@ -19,7 +19,7 @@ from hyperslab.storage.keys import join
 MAX_SORTED: Final = 20_000
 """Children that are put in another order than that of their names."""
 COLUMNS: Final = ("kind", "shape", "chunks", "dtype", "nbytes", "units")
-"""What a row says beside its name and attributes: `sort` takes these too."""
+"""Columns of a row beside its name and attributes: `sort` takes these too."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -117,7 +117,7 @@ class Table(Children):
     count: int | None = None
 
 
-class Wanted(NamedTuple):
+class TableQuery(NamedTuple):
     """A page of a table: at most ``limit`` rows after ``cursor``, in an order, of children that ``text`` finds, with
     these attributes as ``columns``."""
 
@@ -128,7 +128,7 @@ class Wanted(NamedTuple):
     columns: Sequence[str] = ()
 
 
-def read_table(catalog: Catalog, group: GroupNode, wanted: Wanted) -> Table:
+def read_table(catalog: Catalog, group: GroupNode, wanted: TableQuery) -> Table:
     """The page of the table of a group, read within `listing.SEARCH_SECONDS`.
 
     In order of name, a page costs what it holds, and ``cursor`` is as for children. ``sort`` names a column or an

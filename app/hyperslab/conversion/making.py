@@ -54,7 +54,7 @@ BLOSC: Final = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 1, "bloc
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a conversion made, or would make: ``lines`` for people, ``nbytes`` of values uncompressed."""
+    """Report of what a conversion made, or would make: ``lines`` for people, ``nbytes`` of values uncompressed."""
 
     url: str
     lines: tuple[str, ...]
@@ -98,7 +98,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What is to be made: groups by path, with Zarr format and attributes, and arrays in the order in which they are
+    """Plan of a conversion: groups by path, with Zarr format and attributes, and arrays in the order in which they are
     made. ``windows``: paths of images whose display range is to be found, and the level that shows it."""
 
     groups: Mapping[str, tuple[int, Mapping[str, Any]]]
@@ -127,7 +127,7 @@ class Design:
 
 
 def design(source: Source, options: Options) -> Design:
-    """What is made of a source. Raises `errors.BadDefinition` for options that do not fit it."""
+    """The plan for a source. Raises `errors.BadDefinition` for options that do not fit it."""
     groups: dict[str, tuple[int, Mapping[str, Any]]] = {}
     parts: list[Part] = []
     windows: dict[str, str] = {}
@@ -322,7 +322,7 @@ class Done:
 
 
 Work = tuple[Values | Target, Target, tuple[int, ...], tuple[int, ...], str]
-"""What all tasks of an array have in common: source, target, and of levels the shape above, axes to halve, method."""
+"""Facts that all tasks of an array share: source, target, and of levels the shape above, axes to halve, method."""
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a source holds: arrays and images by path, with their axes, and functions that read boxes of them."""
+"""Contents of a source: arrays and images by path, with their axes, and functions that read boxes of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CannotConvert(HyperslabError, title="Cannot be converted"):
 
 
 class Undetermined(CannotConvert, title="An option is missing"):
-    """What the source does not say, and an option does: ``option`` is its name, ``example`` a value of it."""
+    """Fact that the source does not state, and an option does: ``option`` is its name, ``example`` a value of it."""
 
     option: str
     example: str

@@ -59,7 +59,7 @@ class Place(Protocol):
     """Where nodes are made. Paths are below the place, ``""`` for its own node."""
 
     def exists(self) -> str | None:
-        """What is there already, for people; None if nothing is."""
+        """A sentence on what is there already; None if nothing is."""
 
     def marker(self) -> dict[str, Any] | None:
         """The marker of an unfinished conversion."""

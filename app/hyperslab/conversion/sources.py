@@ -55,7 +55,7 @@ from hyperslab.storage.config import is_local, local_path
 def open_source(
     src: str, *, axes: str | None = None, pattern: str | None = None, token: str | None = None, zarr_format: int = 3
 ) -> Source:
-    """What a source holds. ``zarr_format``: that of the documents that are to be made.
+    """Contents of a source. ``zarr_format``: that of the documents that are to be made.
 
     Raises `CannotConvert`, `Undetermined` for what an option must say, and `OSError`.
     """
@@ -77,7 +77,7 @@ def open_source(
 
 
 def identity_of(files: Iterable[Path]) -> list[Any]:
-    """What changes when files do."""
+    """A digest that changes when files do."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
 
 

@@ -129,7 +129,7 @@ UNREADABLE: Final = (
 
 
 class _Complaints(logging.Handler):
-    """What tifffile says of a file that it reads in part."""
+    """Warning by tifffile of a file that it reads in part."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -371,7 +371,7 @@ def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[I
 
 
 def _remarks(page: Any) -> Iterator[str]:
-    """What a page says of its values that an image of OME-Zarr does not hold."""
+    """Sentences on what a page says of its values that an image of OME-Zarr does not hold."""
     if page.photometric == 3 and not page.is_imagej:  # [TIFF 6.0: PhotometricInterpretation, Orientation]
         yield "left out the colour map: the values are numbers of its colours"
     if page.photometric == 0:
@@ -385,7 +385,7 @@ def _remarks(page: Any) -> Iterator[str]:
 
 
 def _tags(page: Any) -> tuple[dict[str, Any], list[str]]:
-    """What tags say besides how pixels are stored, and names of those whose values JSON does not hold."""
+    """Tags that say more than how pixels are stored, and names of those whose values JSON does not hold."""
     kept, left = {}, list[str]()
     for tag in page.tags.values():
         value = tag.value

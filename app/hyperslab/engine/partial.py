@@ -62,7 +62,7 @@ class PartialDecoder:
         self._chunks, self._dtype, self._order, self._is_blosc = chunks, dtype, order, is_blosc
         self._nbytes = nbytes = math.prod(chunks) * dtype.itemsize
         self._whole = BloscHeader(2, 1, STORED, 1, nbytes, nbytes, nbytes)
-        """What a header would say of an uncompressed chunk."""
+        """The header as it would be of an uncompressed chunk."""
         self._block: int | None = None
         """Block size of the latest frame, as an estimate for the next one."""
         self.may_pay = True

@@ -27,7 +27,7 @@ class Document(BaseModel):
 
 
 class Misfit(ValueError):
-    """What is wrong with the ``member`` of an object, a path below it."""
+    """Flaw of the ``member`` of an object, a path below it."""
 
     def __init__(self, member: str, reason: str) -> None:
         super().__init__(reason)

@@ -72,7 +72,7 @@ class Unserved(NamedTuple):
 
     @classmethod
     def at(cls, prefix: str, name: str, reason: str) -> Unserved:
-        """That of a name below a prefix; the name may not be UTF-8."""
+        """What is not served under a name below a prefix; the name may not be UTF-8."""
         return cls(printable(prefix + name), reason)
 
     def __str__(self) -> str:

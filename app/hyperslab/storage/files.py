@@ -65,7 +65,7 @@ def failure(store: str, key: str, error: OSError) -> HyperslabError:
 
 
 def wrong_type(stat: os.stat_result) -> str:
-    """What a path is that is neither a file nor a folder."""
+    """The type of a path that is neither a file nor a folder."""
     mode = stat.st_mode
     return "a pipe" if modes.S_ISFIFO(mode) else "a socket" if modes.S_ISSOCK(mode) else "a device"
 

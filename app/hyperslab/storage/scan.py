@@ -181,7 +181,7 @@ class Scanner:
                     deeper[item.name] = what
 
     def _what(self, key: str, above: tuple[Identity, ...], item: os.DirEntry[str] | None = None) -> _What:
-        """What an item of a directory is, through a link."""
+        """The type of an item of a directory, through a link."""
         is_link = item is None or item.is_symlink()
         try:
             stat = self._fence.stat(key) if item is None or is_link else item.stat(follow_symlinks=False)

@@ -116,7 +116,7 @@ class ObjectTail(Tail):
             raise CompletedUpload(self.array.path)
 
     def put_note(self, frame: int, note: bytes) -> None:
-        """It is stored with the bytes that are appended next."""
+        """The metadata is stored with the bytes that are appended next."""
         self._note = (frame, note) if note else None
 
     def append(self, at: int, data: Buffer) -> None:

@@ -1,5 +1,5 @@
-"""What a store holds of a stream beside its arrays: keys below ``.hyperslab.stream`` in its group, which no listing,
-route or client shows, and which are removed with the group.
+"""Record of a stream beside its arrays: keys below ``.hyperslab.stream`` in its group, which no listing, route or
+client shows, and which are removed with the group.
 
 ``stream.json`` is the record, changed by conditional puts; ``ID.json`` has the settings and never changes. Keys below
 ``ID/N/`` are the tail of the Nth array, keys below ``ID.frames/N/`` metadata of its frames (see `layout.StreamArray`).
@@ -34,7 +34,7 @@ from hyperslab.streams.tail import Count
 State = Literal["opening", "open", "closed", "finishing", "finished", "discarding"]
 
 StreamId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-"""It becomes part of keys."""
+"""Id of a stream, which becomes part of keys."""
 
 Ranges = list[tuple[int, int, str]]
 """Half-open ranges of missing frames, each with its reason."""

@@ -57,7 +57,7 @@ class Opened:
 
 
 class Upload:
-    """What one request sends to one array. A context, in which the request counts as a sender.
+    """Upload: what one request sends to one array. A context, in which the request counts as a sender.
 
     Attributes:
         at: Offset of the next byte.

@@ -319,7 +319,7 @@ def dtype_of(array: ArraySettings) -> DataType:
 
 
 Image: TypeAlias = ArraySettings | of_clients.ArraySettings
-"""What is known of an image that is stored, or that a conversion makes."""
+"""Facts of an image that is stored, or that a conversion makes."""
 
 
 def stored_order(array: Image) -> tuple[int, ...]:

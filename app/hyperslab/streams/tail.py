@@ -25,7 +25,7 @@ from hyperslab.streams.layout import StreamArray
 
 Count = Annotated[int, Field(ge=0, le=LARGEST, strict=True)]
 Name = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-"""Of a segment."""
+"""Name of a segment."""
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 Buffer = bytes | memoryview

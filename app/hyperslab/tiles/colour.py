@@ -87,7 +87,7 @@ def named_lut(name: str) -> Table:
 
 
 def did_you_mean(name: str) -> str:
-    """What may have been meant by a misspelt name, as a question; else where the names are."""
+    """A question with the name that may have been meant by a misspelt one; else where the names are."""
     bare = name.lower().removesuffix("_r")
     lower = {colormap.lower(): colormap for colormap in COLORMAPS}
     close = difflib.get_close_matches(bare, lower, n=1) or [

@@ -379,7 +379,7 @@ def _level(dataset: Dataset, array: ArrayNode, finest: Dataset, first: ArrayNode
 
 
 def _extent_problem(level: Level, axes: Sequence[Axis]) -> tuple[str, bool]:
-    """What is wrong with the extent of a level, by up to a cell (some writers halve by rounding down), and whether it
+    """The flaw of the extent of a level, by up to a cell (some writers halve by rounding down), and whether it
     can be used all the same. Cells beyond the finest level are padding, and not wrong."""
     parts = []
     for axis, size, factor, offset in zip(axes, level.array.metadata.shape, level.factors, level.offsets, strict=False):

@@ -20,7 +20,7 @@ _TOLERANCE = 1e-6
 _ROUNDED = 0.002
 """Relative: scales of three or four digits, such as 0.108 and 0.217."""
 _NEAR = 0.05
-"""In cells: translations of few digits."""
+"""Tolerance in cells: translations of few digits."""
 
 Edges = np.ndarray[Any, np.dtype[np.int64]]
 

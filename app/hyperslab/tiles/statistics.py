@@ -148,7 +148,7 @@ class Statistics:
         version = f"{image.version} {time.monotonic() // _REMOTE_SECONDS}"
 
         def current() -> tuple[Sample, str, int]:
-            """That of the present versions of its chunks."""
+            """The sample of the present versions of its chunks."""
             plans, exact = self._plans(subject, cancel)
             take = partial(self._take, subject, plans, exact, cancel)
             sample = self._samples.load(subject.key, _tag_of(plans), take).value

@@ -73,7 +73,7 @@ LONGEST: Final = 16_384
 
 
 class Access:
-    """What a request may not do is an error, which `Problems` raises; it comes before all other errors."""
+    """Middleware that checks access. A refusal is an error, which `Problems` raises before all others."""
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:
         self._app = app
@@ -155,7 +155,7 @@ class Unseen(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a request wants: one of some actions, at a path. ``kind``: what is asked for there."""
+    """Demand of a request: one of some actions, at a path. ``kind``: what is asked for there."""
 
     actions: tuple[Action, ...]
     path: str
@@ -272,7 +272,7 @@ class Guard:
             raise
 
     def _principal(self, scope: Scope, method: str, path: str) -> Principal | None:
-        """Who asks, by the token that was sent. Raises `Unauthorized` for one that is none, where one is needed."""
+        """The principal of the token that was sent. Raises `Unauthorized` for one that is none, where one is needed."""
         self.reread()
         token = sent_token(scope)
         if token is None:
@@ -343,7 +343,7 @@ class Guard:
         )
 
     def _demand(self, scope: Scope, method: str, path: str) -> Demand:
-        """What a request wants. Of a change that depends on what is there, the endpoint looks again."""
+        """The demand of a request. Of a change that depends on what is there, the endpoint looks again."""
         head, _, tail = path[1:].partition("/")
         if head in ("zarr", "zarr2", "zarr3"):
             return demand_of_key(scope, method, tail)
@@ -415,7 +415,7 @@ OF_TILE: Final = re.compile(
     r"|_files/[0-9]{1,3}/[0-9]+_[0-9]+\.\w+)$",
     re.ASCII,
 )
-"""What follows the node in the path of a tile."""
+"""Tail of a tile's path, behind the node."""
 
 
 def node_of_tile(tail: str) -> str:
@@ -438,7 +438,7 @@ def actions_of_stream(method: str, sent: Mapping[str, str]) -> tuple[Action, ...
 
 
 def demand_of_key(scope: Scope, method: str, tail: str) -> Demand:
-    """What a request wants that names a key of a store."""
+    """The demand of a request that names a key of a store."""
     key, reads = tail.strip("/"), method in ("GET", "PROPFIND")
     parent, _, name = key.rpartition("/")
     if name in NAMES:

@@ -34,7 +34,7 @@ class Audited:
         self._named = {"principal": name, "action": action, "path": path}
 
     async def run(self, receive: Receive, send: Send, *, refused: bool) -> None:
-        """Of reads, only refusals have a line; of changes, also those that fail."""
+        """Run the application and write a line: of reads only for refusals, of changes also for failures."""
         nbytes, status, request = 0, 0, request_id(self._scope)
 
         async def receive_on() -> Message:

@@ -36,7 +36,7 @@ class Cors:
         await self._app(scope, receive, send_on)
 
     def _headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """If not all origins may read."""
+        """CORS headers where not all origins may read."""
         origin = next((value for name, value in request_headers if name == b"origin"), b"")
         if origin not in self._origins:
             return ((b"vary", b"Origin"),)

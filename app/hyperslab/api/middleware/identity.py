@@ -18,7 +18,7 @@ from hyperslab.api.options import Identity
 log = logging.getLogger("hyperslab.api")
 
 ALGORITHMS: Final = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Those with a public key: no secret is shared with the provider."""
+"""Algorithms with a public key: no secret is shared with the provider."""
 KEYS_LAST: Final = 300
 """Seconds until the keys of the provider are read again."""
 PATIENCE: Final = 10.0
@@ -31,8 +31,8 @@ MOST_KNOWN: Final = 10_000
 
 
 class Identities:
-    """Who has a token of the provider, by its signature and claims. Used on the event loop; the provider is asked in a
-    thread."""
+    """Principals of tokens of the provider, by its signature and claims. Used on the event loop; the provider is asked
+    in a thread."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
@@ -42,7 +42,7 @@ class Identities:
         self._lock = asyncio.Lock()
 
     def find(self, token: bytes) -> Principal | str | None:
-        """Who has a token, or why nobody has; None if it is to be looked at by `look`."""
+        """The principal of a token, or why it has none; None if it is to be looked at by `look`."""
         principal = self._known.get(digest(token))
         return principal[0] if principal is not None and time.monotonic() < principal[1] else None
 

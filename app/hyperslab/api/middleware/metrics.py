@@ -17,7 +17,7 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "P
 
 
 class Counted:
-    """What comes out of the application ends here: `Problems` has logged it."""
+    """Middleware that counts requests. Errors of the application end here: `Problems` has logged it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app

@@ -17,7 +17,7 @@ from hyperslab.api.services import Services
 from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, LinkExpired, LinkInvalid, LinkRevoked
 
 LINK_ERRORS: Final = (LinkExpired, LinkInvalid, LinkRevoked)
-"""Who opens such a link in a browser sees a page."""
+"""Errors of links, which a browser shows as a page."""
 _QUIET_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 30.0
 """Seconds without input, and in all, for which the rest of a refused body is read."""

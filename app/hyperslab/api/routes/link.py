@@ -27,7 +27,7 @@ from hyperslab.wire import JSON
 router = APIRouter(default_response_class=Response, route_class=Route)
 
 FORM: Final = "application/x-www-form-urlencoded"
-"""What curl says of a body without being told."""
+"""Media type that curl sends without being told."""
 
 
 class LinkDefinition(Document):

@@ -26,7 +26,7 @@ from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
-from hyperslab.arrays.table import Wanted, read_table
+from hyperslab.arrays.table import TableQuery, read_table
 from hyperslab.arrays.tree import find
 from hyperslab.engine.validation import Document, validated
 from hyperslab.errors import BadDefinition, BadParameter, WrongKind
@@ -156,7 +156,7 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
             listed = find(catalog, node, query.search, limit=limit, page=most, cursor=query.cursor)
         elif query.table:
             columns = [name.strip() for name in (query.columns or "long_name,title").split(",")]
-            wanted = Wanted(limit, query.cursor, query.sort, query.filter, columns)
+            wanted = TableQuery(limit, query.cursor, query.sort, query.filter, columns)
             listed = read_table(catalog, node, wanted)
         elif limit:
             listed = catalog.children(node, limit=limit, cursor=query.cursor)

@@ -1,4 +1,4 @@
-"""These routes themselves: ``/openapi.json``, the same for people at ``/docs``, and in short at ``/v1``.
+"""Pages about the routes: ``/openapi.json``, the same for people at ``/docs``, and in short at ``/v1``.
 
 ``/docs`` is Swagger UI, as of every FastAPI application, but with all of its files from here.
 """

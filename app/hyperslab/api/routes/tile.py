@@ -264,7 +264,7 @@ class _TileRequest:
             return await self.asked.run(fn, cancel)
 
     async def answer(self, make: Callable[[Image], Awaitable[T]]) -> T:
-        """What ``make`` makes of the image, `optimistically`."""
+        """The answer of ``make`` for the image, `optimistically`."""
         images, field = self.tiles.images, self.query.field
         image, open_now = images.remembered(self.path, field), partial(self.asked.run, images.open, self.path, field)
         return await optimistically(self.asked, image, open_now, make)
