@@ -26,7 +26,7 @@ SMALL_MODULES = {
 list only gets shorter."""
 
 SMALL_FUNCTIONS = {
-    **{"": 0, "api": 15, "arrays": 14, "asgi": 0, "cache": 0, "client": 17, "demo": 12, "engine": 22, "protocol": 0},
+    **{"": 0, "api": 15, "arrays": 14, "asgi": 0, "cache": 0, "client": 17, "demo": 12, "engine": 21, "protocol": 0},
     **{"server": 0, "settings": 1, "storage": 17, "streams": 5, "tiles": 20, "viewer": 0, "welcome": 2, "wire": 5},
 }
 """By package or module, how many private functions have one caller and fewer lines. The figures only go down."""
