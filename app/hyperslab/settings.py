@@ -341,7 +341,8 @@ class Settings(_Model):
     """Size of the parts in which a large slice is read and sent."""
     request_threads: int = Field(default=32, gt=0)
     """Maximum concurrent store requests per worker, separately for reads and writes. Each remote store has as many
-    of its own. Reads of folders, which hardly wait, have at most two threads for each processor, or four."""
+    of its own. Of reads of folders, which hardly wait, two for each processor, or four, run at a time, beside those
+    that take longer than 50 ms."""
     queue_seconds: PositiveFloat = 10.0
     """Seconds that a request waits for memory, or a write for earlier writes, before the response is `503` with
     `Retry-After`."""

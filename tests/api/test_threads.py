@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
@@ -20,7 +21,7 @@ from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from tests.api.support import writable
+from tests.api.support import serving
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import zarr_array
 from tests.server import served
@@ -70,21 +71,22 @@ def _write(url: str, path: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize("cached", [400, 10, 0, None])
-def test_a_chunk_is_read_by_a_thread_if_it_is_not_in_the_memory_of_the_system(
+def test_what_is_small_is_read_by_a_thread_if_it_is_not_in_the_memory_of_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: int | None
 ) -> None:
     """``cached``: bytes of the file in the page cache, of 400; None if the file system cannot tell."""
     values = np.arange(100, dtype="<i4").reshape(10, 10)
     zarr_array(tmp_path, values, (10, 10), compressors=None)
-    hops, run, preadv = [], Threads.run, os.preadv
+    hops, tried, run, preadv = [], [], Threads.run, os.preadv
 
-    async def counted(threads: Threads, fn: Any, *args: Any, **named: Any) -> Any:
+    async def counted(pool: Threads, fn: Any, *args: Any, **named: Any) -> Any:
         hops.append(fn)
-        return await run(threads, fn, *args, **named)
+        return await run(pool, fn, *args, **named)
 
     def partly(descriptor: int, buffers: Any, offset: int, flags: int = 0) -> int:
         if not flags:
             return preadv(descriptor, buffers, offset)
+        tried.append(offset)
         if not cached:
             raise OSError(errno.EOPNOTSUPP if cached is None else errno.EAGAIN, "not at once")
         return preadv(descriptor, [buffers[0][:cached]], offset)
@@ -92,7 +94,9 @@ def test_a_chunk_is_read_by_a_thread_if_it_is_not_in_the_memory_of_the_system(
     monkeypatch.setattr(Threads, "run", counted)
     monkeypatch.setattr(os, "preadv", partly)
     monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
-    with writable(tmp_path, ApiOptions(answer_cache_bytes=0)) as client:
+    monkeypatch.setattr(Threads, "pause", 3600.0)
+    with serving(tmp_path, ApiOptions(answer_cache_bytes=0), cache_bytes=0) as served_on:
+        client = served_on.http
         client.get("/v1/metadata/data/a")
         hops.clear()
         missing = client.get("/zarr/data/a/1.0")
@@ -101,3 +105,36 @@ def test_a_chunk_is_read_by_a_thread_if_it_is_not_in_the_memory_of_the_system(
 
         assert (missing.status_code, hops_of_missing) == (404, 0)
         assert (found.content, len(hops)) == (values.tobytes(), 0 if cached == 400 else 1)
+        hops.clear()
+        tried.clear()
+        for row in (3, 4):
+            assert client.get(f"/v1/slice/data/a?select={row}").content == values[row].tobytes()
+        assert (len(hops), len(tried)) == ((0, 2) if cached == 400 else (2, 1)), "a slow disk is tried once"
+
+
+def test_nothing_is_read_on_the_loop_while_threads_have_work() -> None:
+    async def run() -> list[str | None]:
+        pool, go_on = Threads(4), threading.Event()
+        waiting = asyncio.create_task(pool.run(go_on.wait, 60))
+        await asyncio.sleep(0)
+        found = [pool.at_once(lambda: "read")]
+        go_on.set()
+        await waiting
+        found.append(pool.at_once(lambda: "read"))
+        pool.close()
+        return found
+
+    assert asyncio.run(run()) == [None, "read"]
+
+
+def test_calls_that_take_long_leave_their_turns_to_others() -> None:
+    async def run() -> list[bool]:
+        pool, go_on = Threads(32), threading.Event()
+        waiting = [asyncio.create_task(pool.run(go_on.wait, 20)) for _ in range(24)]
+        await asyncio.sleep(0)
+        await pool.run(go_on.set)  # by who came last
+        found = await asyncio.gather(*waiting)
+        pool.close()
+        return found
+
+    assert asyncio.run(run()) == [True] * 24

@@ -406,13 +406,14 @@ async def array_reply(
         ready = reader.look_up_cached(plan)
         cached = None if ready is None else plan.touched
     facts = (context, query, ready or plan, cached, {"plan": perf_counter() - began})
-    body: Body | Content
+    body: Body | Content | None = None
     if ready is not None:
         body = _Whole(*facts).make(Cancel())
     elif in_parts and is_binary:
         body = _Streamed(*facts).body()
-    else:
-        body = _Whole(*facts).body()
+    elif tag is None and is_binary and reader.is_light(plan):
+        body = context.threads.at_once(partial(_Whole(*facts).make, Cancel()))
+    body = body or _Whole(*facts).body()
     representation = Representation(
         None if tag is None else values_etag(tag, query.words),
         query.media_type,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
@@ -16,6 +17,7 @@ from starlette.types import Receive
 
 from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import Overloaded
+from hyperslab.storage.base import at_once
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,20 +31,55 @@ class Threads:
 
     Each ``remote`` store has ``width`` threads of its own, so that requests to an unresponsive store do not delay
     others. Requests to folders hardly wait: with more threads than processors they would take Python's lock from each
-    other, and each thread keeps memory.
+    other, and each thread keeps memory. So few have a turn at a time; those that take long, as for a million chunks or
+    on a slow disk, give it to others after ``turn`` seconds, and go on beside them.
+
+    ``pause``: seconds for which a store that would have waited for its disk is not read `at_once`.
     """
+
+    turn = 0.05
+    pause = 1.0
 
     def __init__(self, width: int, remote: Iterable[str] = ()) -> None:
         few = min(width, max(4, 2 * (os.cpu_count() or 1)))
-        self._pool = ThreadPoolExecutor(few, thread_name_prefix="requests")
+        self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
         self._remote = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in remote}
+        self._turns = asyncio.Semaphore(few)
+        self._running = 0
+        self._waited: dict[str, float] = {}
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function in a thread for the current request's `STORE`."""
-        loop, pool = asyncio.get_running_loop(), self._remote.get(STORE.get(), self._pool)
-        if kwargs:
-            return await loop.run_in_executor(pool, lambda: fn(*args, **kwargs))
-        return await loop.run_in_executor(pool, fn, *args)
+        loop, pool = asyncio.get_running_loop(), self._remote.get(STORE.get())
+        if pool is not None:
+            return await loop.run_in_executor(pool, partial(fn, *args, **kwargs))
+        await self._turns.acquire()
+        done = loop.run_in_executor(self._pool, partial(fn, *args, **kwargs))
+        self._running += 1
+        turn = ExitStack()
+        turn.callback(self._turns.release)
+        timer = loop.call_later(self.turn, turn.close)
+
+        def leave(_: object) -> None:
+            self._running -= 1
+            timer.cancel()
+            turn.close()
+
+        done.add_done_callback(leave)
+        return await done
+
+    def at_once(self, fn: Callable[[], T]) -> T | None:
+        """Call a function on the event loop, for less than a millisecond of work that reads a folder. None if it would
+        wait for a disk, or for Python's lock, which threads have."""
+        store, now = STORE.get(), time.monotonic()
+        if self._running or now < self._waited.get(store, now):
+            return None
+        try:
+            with at_once():
+                return fn()
+        except BlockingIOError:
+            self._waited[store] = now + self.pause
+            return None
 
     def close(self) -> None:
         for pool in (self._pool, *self._remote.values()):

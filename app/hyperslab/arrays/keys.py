@@ -25,7 +25,7 @@ from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound, StoreDenied
-from hyperslab.storage.base import Part, VersionConflict
+from hyperslab.storage.base import Part, VersionConflict, at_once
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 ARRAY: Final = ".zarray"
@@ -107,7 +107,8 @@ class KeyReader:
         if self._catalog.open_known(array.path) is None:
             raise BlockingIOError
         parent, _, name = path.rpartition("/")
-        stored = self._stored(parent, name, wanted, wait=False)
+        with at_once():
+            stored = self._stored(parent, name, wanted)
         if stored is None:
             raise KeyNotFound(path)
         return stored
@@ -228,7 +229,7 @@ class KeyReader:
         """Whether a path that ends like a chunk key is below a known array; sends no request to a remote store."""
         return self._catalog.last_known_array(path) is not None
 
-    def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None, *, wait: bool = True) -> StoredKey | None:
+    def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None) -> StoredKey | None:
         store_name, _, inside = parent.partition("/")
         mount = self._catalog.mounts.get(store_name)
         if mount is None:
@@ -241,8 +242,7 @@ class KeyReader:
         elif not self._is_data(mount, key):
             return None
         try:
-            get_part = mount.store.get_part if wait else mount.store.get_part_at_once
-            part = None if wanted is None else get_part(key, *wanted)
+            part = None if wanted is None else mount.store.get_part(key, *wanted)
             entry = mount.store.stat(key) if wanted is None else None if part is None else part.entry
         except StoreDenied:
             if name not in NAMES or not any(

@@ -206,6 +206,16 @@ class Reader:
             return None
         return replace(plan, found=ChunkVersions(seen))
 
+    def is_light(self, plan: Plan) -> bool:
+        """Whether a folder is read, and decoded, in about a millisecond if the system has the bytes in memory."""
+        array, metadata = plan.array, plan.array.metadata
+        if array.mount.is_remote or array.head is not None or plan.touched > 16:
+            return False
+        indexes = sum([level.index_nbytes for level in metadata.levels])
+        wrapped = metadata.shard_nbytes if any(level.after for level in metadata.levels) else 0
+        effort = (plan.touched * metadata.chunk_nbytes + wrapped) * metadata.codec.effort
+        return plan.nbytes + effort + 16 * indexes <= 1 << 20
+
     def stream(
         self,
         plan: ReadPlan,

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -30,6 +31,20 @@ class Absent(Enum):
 
 
 ABSENT = Absent.ABSENT
+
+
+AT_ONCE: Final = ContextVar("hyperslab.at_once", default=False)
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Context in which a folder is read without waiting for a disk, by this thread alone: bytes that are not in the
+    memory of the system raise `BlockingIOError`."""
+    before = AT_ONCE.set(True)
+    try:
+        yield
+    finally:
+        AT_ONCE.reset(before)
 
 
 class Stored(NamedTuple):
@@ -240,10 +255,6 @@ class Store(ABC):
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         """The bytes ``[start, stop)`` of a value (``start < stop``), up to its end, or more if the store had to read
         more; in one request if possible."""
-
-    def get_part_at_once(self, key: str, start: int, stop: int) -> Part | None:
-        """`get_part` of bytes that are in the memory of the system; raises `BlockingIOError` for others."""
-        raise BlockingIOError(key, start, stop)
 
     def get_ranges(
         self, key: str, ranges: Sequence[Range], version: str | None = None

@@ -18,6 +18,7 @@ import numpy as np
 from hyperslab.errors import BadPath, ChangedWhileRead, StoreDenied, StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
+    AT_ONCE,
     MAX_BYTES,
     Absent,
     Capabilities,
@@ -100,10 +101,6 @@ class LocalStore(Store):
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         data = self._read(key, lambda _: ((start, stop),))
-        return None if data is None else Part(entry_of(key, data[0]), start, data[1][0])
-
-    def get_part_at_once(self, key: str, start: int, stop: int) -> Part | None:
-        data = self._read(key, lambda _: ((start, stop),), _read_at_once)
         return None if data is None else Part(entry_of(key, data[0]), start, data[1][0])
 
     def get_tail(self, key: str, nbytes: int) -> Part | None:
@@ -253,14 +250,11 @@ class LocalStore(Store):
         self._fence.close()
 
     def _read(
-        self,
-        key: str,
-        ranges: Callable[[os.stat_result], Sequence[Range]],
-        read: Callable[[int, int, int], bytes | memoryview] | None = None,
-        max_bytes: int | None = None,
+        self, key: str, ranges: Callable[[os.stat_result], Sequence[Range]], max_bytes: int | None = None
     ) -> tuple[os.stat_result, Sequence[bytes | memoryview]] | None:
         """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
         program rewrites the file meanwhile; None if absent. Raises `StoredTooLarge` for more than ``max_bytes``."""
+        may_wait, data = not AT_ONCE.get(), list[bytes | memoryview]()
         for attempt in range(10):
             try:
                 descriptor = self._fence.open(key, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would block
@@ -277,9 +271,11 @@ class LocalStore(Store):
                 if max_bytes is not None and size > max_bytes:
                     raise StoredTooLarge(key, size, max_bytes)
                 wanted = [(start, max(start, min(stop, size))) for start, stop in ranges(before)]
-                data = (
-                    [(read or _read)(descriptor, *wanted[0])] if len(wanted) == 1 else _read_several(descriptor, wanted)
-                )
+                if len(wanted) == 1 or not may_wait:
+                    read = _read if may_wait else _read_at_once
+                    data = [read(descriptor, *each) for each in wanted]
+                else:
+                    data = [*_read_several(descriptor, wanted)]
                 after = os.fstat(descriptor)
             except BlockingIOError:
                 raise
@@ -291,6 +287,8 @@ class LocalStore(Store):
             is_same = before.st_ctime_ns == after.st_ctime_ns or not after.st_nlink
             if is_same and before.st_mtime_ns == after.st_mtime_ns and size == after.st_size:
                 return before, data
+            if not may_wait:
+                raise BlockingIOError
             time.sleep(0.01)
         raise ChangedWhileRead(f"another program is rewriting {key!r} in place")
 
@@ -448,7 +446,7 @@ def _read_at_once(descriptor: int, start: int, stop: int) -> memoryview:
         raise BlockingIOError from error
     if count < len(data):
         raise BlockingIOError
-    return data
+    return data.toreadonly()
 
 
 def _read(descriptor: int, start: int, stop: int) -> bytes:
