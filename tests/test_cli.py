@@ -606,3 +606,13 @@ def test_rules_that_cannot_be_are_refused_with_their_names(
     config.write_text(text)
     assert run(["check", "--config", str(config)]) == 2
     assert says in only_line(capsys.readouterr().err)
+
+
+def test_a_served_application_lets_no_thread_hold_the_lock_for_five_milliseconds(tmp_path: Path) -> None:
+    """Each system call of a small request waits as long for a thread that runs Python beside it."""
+    program = (
+        "import sys; from hyperslab.server import application; from hyperslab.settings import Settings\n"
+        f"application(Settings(stores={{'data': {{'url': {str(tmp_path)!r}}}}})); print(sys.getswitchinterval())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(done.stdout) <= 0.001

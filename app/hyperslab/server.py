@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -185,9 +186,10 @@ def _whole_seconds(seconds: float) -> int:
 
 
 def application(settings: Settings) -> Any:
-    """The application, with the garbage collector tuned for a process that runs nothing else. Raises
-    `BadDefinition`."""
+    """The application, with the garbage collector and the interpreter's lock tuned for a process that runs nothing
+    else. Raises `BadDefinition`."""
     gc.set_threshold(20_000, 20, 50)  # imports and requests create many objects, but no cycles
+    sys.setswitchinterval(0.001)  # a thread that runs Python delays each system call of a small request by this
     from hyperslab.asgi import create_app  # imported late: with several workers, only these need it
 
     app = create_app(settings, started=_Deadline(settings.shutdown_seconds).begin)

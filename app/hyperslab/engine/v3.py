@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, chain, repeat, starmap
 from typing import Any, Final
 
 import numpy as np
@@ -232,25 +231,27 @@ def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
         value = [[value, size or 1]]
     if not isinstance(value, list) or not value:
         raise ValueError(f"chunk_shapes: expected a length or a list of lengths, found {shown(value)}")
-    runs = [(item, 1) if type(item) is int else item for item in value]
-    for run in runs:
-        if not isinstance(run, (tuple, list)) or [*map(type, run)] != [int, int] or min(run) < 1:
+    # of a million lengths each call that takes them all would hold Python's lock for long
+    lengths, counts, at = list[int](), list[int](), 0
+    for run in value:
+        length, count = run if type(run) is list and len(run) == 2 else (run, 1)
+        if type(length) is not int or type(count) is not int or length < 1 or count < 1:
             raise ValueError(f"chunk_shapes: expected a length or [length, count], found {shown(run)}")
-    if sum(length * count for length, count in runs) < size:
+        if at < size or not lengths:
+            lengths.append(length)
+            counts.append(min(count, max(1, -(-(size - at) // length))))
+            at += length * counts[-1]
+    if at < size:
         raise ValueError(f"chunk_shapes: the chunks end before the axis does, at {size}")
-    needed: list[tuple[int, int]] = []
-    position = 0
-    for length, count in runs:
-        if position >= size:
-            break
-        needed.append((length, count if count == 1 else min(count, -(-(size - position) // length))))
-        position += length * needed[-1][1]
-    lengths = {length for length, _ in needed} or {runs[0][0]}
-    if len(lengths) == 1:
-        return lengths.pop(), ()
-    if sum(count for _, count in needed) > MAX_INDEX:
+    if len({*lengths}) == 1:
+        return lengths[0], ()
+    if sum(counts) > MAX_INDEX:
         raise ValueError(f"chunk_shapes: more than {MAX_INDEX} chunks of different lengths along an axis")
-    return max(lengths), tuple(accumulate(chain.from_iterable(starmap(repeat, needed)), initial=0))
+    edges = [0]
+    for length, count in zip(lengths, counts, strict=True):
+        for _ in range(count):
+            edges.append(edges[-1] + length)
+    return max(lengths), tuple(edges)
 
 
 def parse_key_encoding(value: Any) -> tuple[str, Separator]:
