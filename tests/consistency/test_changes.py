@@ -15,8 +15,13 @@ import httpx
 import numpy as np
 import pytest
 
+from hyperslab.arrays.changes import ChangeLog
+from hyperslab.asgi import create_app
+from hyperslab.settings import Settings, StoreSettings
 from hyperslab.wire import parse_selection
-from tests.server import Server, running_server
+from tests.s3 import S3Server
+from tests.server import Server, running_server, served
+from tests.streams.support import place_of
 
 RAW = {"content-type": "application/octet-stream"}
 DTYPE = np.dtype("<i4")
@@ -173,16 +178,42 @@ def test_after_a_long_time_without_followers_everything_is_unknown(server: Serve
     assert [(event["path"], event["unknown"]) for event in missed.json()["events"]] == [("data", True)]
 
 
+SPACE = {"type": "space", "size": 8, "chunk": 4}
+DIMENSIONS = [{"name": "t", "type": "time", "size": None, "chunk": 10}, {"name": "y"} | SPACE, {"name": "x"} | SPACE]
+FRAMES = {"arrays": [{"key": "s", "dtype": "|u1", "pyramid": {"method": "mean"}, "dimensions": DIMENSIONS}]}
+
+
+@pytest.mark.parametrize(("path", "case"), [("data", "followed"), ("data/run/s/1", "followed"), ("data", "cut off")])
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_rows_of_a_stream_are_told_though_their_process_ends_before_it_logs_them(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, kind: str, path: str, case: str
+) -> None:
+    stores, frame = {"data": place_of(kind, tmp_path, s3_server).store}, bytes(64)
+    with ExitStack() as stack:
+        server = stack.enter_context(running_server(stores))
+        client = stack.enter_context(httpx.Client(base_url=server.url, timeout=60))
+        client.put("/v1/stream/data/run", json=FRAMES).raise_for_status()
+        first = stack.enter_context(closing(events(client, path)))
+        last, _, _ = next(first)
+        if case == "cut off":
+            first.close()
+            other = stack.enter_context(running_server(stores))
+            client = stack.enter_context(httpx.Client(base_url=other.url, timeout=60))
+        monkeypatch.setattr(ChangeLog, "record", lambda *_, **__: None)
+        with served(create_app(Settings(stores={"data": StoreSettings(**stores["data"])}))) as url:
+            sent = httpx.patch(f"{url}/v1/stream/data/run", params={"key": "s"}, content=frame, headers=RAW)
+        assert sent.status_code == 204
+        if case == "followed":
+            told = next_changes(first, "data/run/s/1", "shape")[-1]
+            assert (told["shape"], told["boxes"]) == ([1, 4, 4], ["0:1,0:4,0:4"])
+        else:
+            again = stack.enter_context(closing(events(client, path, last)))
+            assert [next(again)[1], next(again)[2]] == ["ready", {"path": path, "unknown": True}]
+
+
 def test_each_row_of_a_stream_is_told_before_it_is_in_a_chunk(server: Server) -> None:
-    space = {"type": "space", "size": 8, "chunk": 4}
-    dimensions = [
-        {"name": "t", "type": "time", "size": None, "chunk": 10},
-        {"name": "y"} | space,
-        {"name": "x"} | space,
-    ]
-    settings = {"arrays": [{"key": "s", "dtype": "|u1", "pyramid": {"method": "mean"}, "dimensions": dimensions}]}
     with httpx.Client(base_url=server.url) as client, closing(events(client, "data")) as found:
-        client.put("/v1/stream/data/run", json=settings).raise_for_status()
+        client.put("/v1/stream/data/run", json=FRAMES).raise_for_status()
         assert next(found)[1] == "ready"
         for row in range(3):
             client.patch("/v1/stream/data/run", params={"key": "s"}, content=bytes(64), headers=RAW).raise_for_status()

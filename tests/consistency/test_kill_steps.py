@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +17,16 @@ import pytest
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import NodeExists, NodeNotFound
+from hyperslab.errors import MismatchingUploadOffset, NodeExists, NodeNotFound, StreamConflict, StreamNotFound
 from hyperslab.storage import StoreConfig, objects, open_store
+from hyperslab.streams.commit import Committer
+from hyperslab.streams.heads import Rows
+from hyperslab.streams.layout import StreamArray
+from hyperslab.streams.service import Streams
+from hyperslab.streams.settings import parse_settings
 from tests.arrays.support import read_all
 from tests.layouts import definition
+from tests.streams.support import image
 
 A = "data/g/a"
 DOCUMENTS = (".zgroup", "zarr.json")
@@ -55,8 +62,9 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
 
 
 @contextmanager
-def service(name: str) -> Iterator[Service]:
-    store = open_store(StoreConfig(name="data", url=f"memory://{name}", writable=True))
+def service(url: str) -> Iterator[Service]:
+    url = url if url.startswith("/") else f"memory://{url}"
+    store = open_store(StoreConfig(name="data", url=url, writable=True))
     found = build([MountedStore("data", store, writable=True)])
     try:
         yield found
@@ -87,6 +95,7 @@ FOLLOWERS: dict[str, tuple[Act, ...]] = {
     "an array": (create("v2", "replace"),),
     "an array in place of a group": (group, create("v2", "replace")),
     "a deletion above": (delete_above,),
+    "the deletion again": (delete,),
 }
 
 
@@ -111,15 +120,85 @@ def test_what_is_left_shows_nowhere_and_is_in_nobodys_way(budget: Budget, state:
             for step in FOLLOWERS[follower]:
                 with suppress(NodeExists if step is group else NodeNotFound):  # as far as the killed one has come
                     step(second)
-            if follower != "a deletion above":
+            if "deletion" not in follower:
                 assert (read_all(second, A) == 1).all()
                 second.resizer.resize(A, [8, 8])
                 assert (read_all(second, A) == 1).all()
                 delete_above(second)
+            left = {entry.key for entry in second.catalog.mounts["data"].store.list_prefix("")}
+            above = {"g/.zgroup"} if follower == "the deletion again" else set()
+            assert left - {*DOCUMENTS} == above
+        if spent:
+            return
+
+
+SETTINGS = parse_settings({"arrays": [image("a")]})
+
+
+@contextmanager
+def streams(url: str) -> Iterator[tuple[Service, Streams]]:
+    with service(url) as found, closing(Streams(found.catalog, found.reader, found.creator, found.in_flight)) as ours:
+        yield found, ours
+
+
+STREAMED: dict[str, Callable[[Streams], object]] = {
+    "open": lambda ours: ours.open("data/run", SETTINGS, "error"),
+    "replace": lambda ours: ours.open("data/run", SETTINGS, "replace"),
+    "finish": lambda ours: ours.finish("data/run"),
+    "discard": lambda ours: ours.discard("data/run"),
+}
+
+
+@pytest.mark.parametrize("act", STREAMED)
+def test_a_stream_whose_process_is_killed_goes_on_and_leaves_nothing_when_it_is_discarded(
+    budget: Budget, act: str
+) -> None:
+    for kill_after in count():
+        budget.left = float("inf")
+        with streams(f"stream-{act}-{kill_after}") as (_, ours):
+            if act != "open":
+                STREAMED["open"](ours)
+                with ours.upload("data/run", "a", 0) as upload:
+                    upload.append(np.full(6 * 90, 5, "<u2").tobytes())
+            budget.left = kill_after
+            with suppress(Killed):
+                STREAMED[act](ours)
+            spent = budget.left
+        budget.left = float("inf")
+
+        with streams(f"stream-{act}-{kill_after}") as (second, ours):
+            with suppress(StreamConflict if act == "open" else StreamNotFound):  # as far as the killed one has come
+                STREAMED[act](ours)
+            if act != "discard":
+                assert read_all(second, "data/run/a/0").shape[0] == (3 if act == "finish" else 0)
+                ours.discard("data/run")
             left = [entry.key for entry in second.catalog.mounts["data"].store.list_prefix("")]
             assert [key for key in left if key not in DOCUMENTS] == []
         if spent:
             return
+
+
+def test_a_skip_that_was_killed_is_not_taken_for_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole groups of missing rows are noted before they are stored."""
+    commit = Committer.commit
+
+    def killed(committer: Committer, array: StreamArray, rows: int, source: Rows | None, **options: bool) -> None:
+        if source is None:
+            raise Killed
+        commit(committer, array, rows, source, **options)
+
+    with streams(str(tmp_path)) as (_, ours), monkeypatch.context() as patch:
+        STREAMED["open"](ours)
+        ours.array("data/run", "a", writing=True).skip(1, "late", 0)
+        patch.setattr(Committer, "commit", killed)
+        with pytest.raises(Killed):
+            ours.array("data/run", "a", writing=True).skip(11, "late", 1)
+    with streams(str(tmp_path)) as (_, ours):
+        with pytest.raises(MismatchingUploadOffset):
+            ours.array("data/run", "a", writing=True).skip(11, "late", 1)
+        ours.array("data/run", "a", writing=True).skip(8, "late", 4)
+        state = ours.state("data/run")["arrays"]["a"]
+        assert (state["accepted"], state["missing"]) == (12, [(0, 12)])
 
 
 CONSOLIDATED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -12,6 +12,7 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.delete import (
     Remainder,
     clear_leftovers,
+    complete,
     new_array,
     refuse_hidden,
     refuse_others,
@@ -192,7 +193,11 @@ class Creator:
         """
         mount, prefix = self._catalog.locate_writable(path)
         with node_lock(mount, prefix), node_lease(mount, prefix) as permit:  # wait for appends in progress
-            node = self._catalog.open_even_broken(path)
+            try:
+                node = self._catalog.open_even_broken(path)
+            except NodeNotFound:
+                complete(self._catalog, mount, prefix, permit)
+                raise
             if check is not None:
                 check(node)
             mount.check_not_assumed(prefix, below=recursive)

@@ -58,7 +58,7 @@ class Remainder:
     keys: list[str] = field(default_factory=list)
 
 
-def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node | BrokenNode) -> None:
+def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> None:
     """Raise `NodeExists` if a key below a node is not one of its own documents or chunks."""
     if mount.store.is_link(prefix):
         return  # only the link is removed
@@ -69,7 +69,8 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
     if not names and isinstance(node, GroupNode):  # a group known only from .zmetadata has no keys
         names = [prefix + child.name for child in catalog.some_children(node, _SHOWN)]
     if names:
-        raise NodeExists(node.path, node.kind, "children", "none", names[0], names)
+        kind = "group" if node is None else node.kind
+        raise NodeExists(mount.path(prefix), kind, "children", "none", names[0], names)
 
 
 def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> None:
@@ -247,6 +248,16 @@ def remove(
         kept.keys.sort()
     mount.versions.forget(prefix)
     return kept
+
+
+def complete(catalog: Catalog, mount: MountedStore, prefix: str, permit: Permit) -> None:
+    """Remove what an interrupted deletion of a locked node, or its creation, has left: no keys of others."""
+    if is_half_deleted(mount, prefix):
+        with suppress(NodeExists):
+            refuse_others(catalog, mount, prefix, None)
+            remove(catalog, mount, prefix, permit, recursive=False, foreign=False)
+    elif [entry.key for entry in islice(mount.store.list_prefix(prefix, []), 2)] == [attributes := prefix + ".zattrs"]:
+        documents.remove_document(mount, attributes, permit.check)
 
 
 def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], permit: Permit, *, foreign: bool) -> None:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from threading import Event, Lock, Thread
 from typing import Any, Final, TypeAlias
 
@@ -18,7 +18,7 @@ from hyperslab.arrays.changes import ChangeLog, Entry, Log, new_log
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore, without_unread
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.errors import BadParameter, BrokenData, HyperslabError, NodeNotFound
-from hyperslab.storage.keys import as_prefix, prefixes
+from hyperslab.storage.keys import STREAM, as_prefix, has_hidden_segment, prefixes
 from hyperslab.wire import format_selection
 
 _SCAN_AFTER: Final = 5.0
@@ -160,6 +160,8 @@ class ChangeFeed:
                     self._scanner.explain(self._advance())
                 if foreign := self._scanner.scan(paths):
                     self._report_foreign(foreign)
+                if settled := self._scanner.settled():
+                    self._report_rows(settled)
             except HyperslabError:  # the store is away; its log is read when it is back
                 time.sleep(tick)
             self._woken.wait(tick)
@@ -180,6 +182,12 @@ class ChangeFeed:
             number = self._id(self._state[1].next)
             changes = [self._describe(path, _NodeChange(unknown=True), self._known) for path in touched]
             self._deliver([Change(number, data) for data in changes if data is not None])
+
+    def _report_rows(self, documents: Iterable[str]) -> None:
+        """Report rows of streams that no log entry names to the present subscribers: others find them by the state."""
+        with self._lock:
+            changes = self._changes(map(Entry, documents), self._id(self._state[1].next), self._known)
+            self._deliver(changes)
 
     def _advance(self) -> Sequence[Entry]:
         """Read the log, deliver its new entries, and return them. The caller holds the lock."""
@@ -289,7 +297,8 @@ class ChangeFeed:
 
 class _Scanner:
     """Finds changes by other programs: keys below some paths whose version differs from the previous scan's, and that
-    no log entry names a second later.
+    no log entry names a second later; and streams whose own keys have changed, and not again until the next scan: the
+    process that stored their last rows may have ended before it could log them.
 
     The *state* of a path is a digest of what a scan has seen. Ids of events have it: a subscriber who comes back to
     another state than this process has seen since may have missed changes.
@@ -304,6 +313,8 @@ class _Scanner:
         self._explained: dict[str, set[str]] = {}  # versions that were logged since the last scan, by key
         self._explained_before: dict[str, set[str]] = {}
         self._suspects: set[str] = set()
+        self._moving: set[str] = set()  # prefixes of streams that had changed at the last scan
+        self._settled: set[str] = set()  # documents below those that have not changed since
         self._next = time.monotonic()
 
     def begin(self, path: str, state: str | None, *, is_new: bool) -> bool:
@@ -357,10 +368,17 @@ class _Scanner:
             self._suspects, self._explained_before = set(), {}
             self._next = began + _SCAN_AFTER
             return foreign
+        moving_before, self._moving = self._moving, set()
         for path in paths:
             versions, before = self._versions(path), self._seen.get(path)
             if before is not None:  # else its last subscriber has left meanwhile
                 changed = {key for key in versions.keys() | before.keys() if versions.get(key) != before.get(key)}
+                of_streams = {key for key in changed if has_hidden_segment(key)}
+                self._moving |= {key.partition(STREAM)[0] for key in of_streams}
+                settled = tuple(moving_before - self._moving)
+                names = self._mount.document_names
+                self._settled |= {k for k in versions if k.startswith(settled) and k.rpartition("/")[2] in names}
+                changed -= of_streams
                 self._suspects |= {key for key in changed if not self._is_explained(key, versions.get(key))}
                 self._seen[path] = versions
                 self._states[path] = [*self._states[path][-_MAX_STATES:], _digest(versions)]
@@ -368,6 +386,11 @@ class _Scanner:
         ended = time.monotonic()
         self._next = ended + (1.0 if self._suspects else max(_SCAN_AFTER, 20 * (ended - began)))
         return {}
+
+    def settled(self) -> set[str]:
+        """Documents of arrays that may have rows of streams that were not logged, as found since the last call."""
+        documents, self._settled = self._settled, set()
+        return documents
 
     def _is_explained(self, key: str, version: str | None) -> bool:
         for explained in (self._explained, self._explained_before):
@@ -381,7 +404,9 @@ class _Scanner:
         store, prefix = self._mount.store, as_prefix(path.partition("/")[2])
         versions, most = [], 10_000  # of more keys, only the documents of the node itself are compared
         if store.capabilities.listable:
-            versions = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix, []), most + 1)]
+            of_streams = [store.list_with_streams(f"{above}{STREAM}/") for above in prefixes(prefix)[:-1]]
+            listed = chain(store.list_with_streams(prefix), *of_streams)
+            versions = [(entry.key, entry.version) for entry in islice(listed, most + 1)]
         if not versions or len(versions) > most:
             keys = self._mount.document_keys(prefix)
             versions = [(k, v) for k, v in zip(keys, store.versions(prefix, keys), strict=True) if v is not None]

@@ -377,6 +377,10 @@ class Store(ABC):
         for name in listed.prefixes:
             yield from self.list_prefix(f"{prefix}{name}/", unserved)
 
+    def list_with_streams(self, prefix: str) -> Iterator[Entry]:
+        """As `list_prefix`, without what has no key; if the store is one for streams, with what they keep in it."""
+        return self.list_prefix(prefix, [])
+
     def list_all(self, prefix: str) -> Iterator[tuple[Entry, bool]]:
         """All keys below a prefix, and whether each is a tombstone."""
         return ((entry, False) for entry in self.list_prefix(prefix))

@@ -15,6 +15,8 @@ from hyperslab.wire import MAX_KEY_BYTES
 
 HIDDEN: Final = ".hyperslab"
 """Name of the service's own files: ``.hyperslab`` and ``.hyperslab.<anything>``."""
+STREAM: Final = f"{HIDDEN}.stream"
+"""Name of the folder in which a group keeps what belongs to its stream."""
 CONVERTIBLE: Final = {
     **dict.fromkeys((".tif", ".tiff", ".btf", ".svs", ".lsm", ".stk", ".ndpi", ".qptiff", ".ome"), "TIFF"),
     **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),

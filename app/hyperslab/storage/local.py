@@ -193,6 +193,12 @@ class LocalStore(Store):
         except OSError as error:
             self._absent(prefix, error)
 
+    def list_with_streams(self, prefix: str) -> Iterator[Entry]:
+        try:
+            yield from self._scanner.walk(prefix, [], streams=True)
+        except OSError as error:
+            self._absent(prefix, error)
+
     def is_odd(self, key: str) -> bool:
         folder, _, name = key.rpartition("/")
         try:

@@ -63,7 +63,7 @@ from hyperslab.storage.errors import (
     status_of,
     translate,
 )
-from hyperslab.storage.keys import HIDDEN, as_prefix, flaw_of, has_hidden_segment, is_hidden
+from hyperslab.storage.keys import HIDDEN, STREAM, as_prefix, flaw_of, has_hidden_segment, is_hidden
 from hyperslab.storage.s3_listing import ListedPage, S3Listings
 from hyperslab.wire.retry import attempts
 
@@ -214,6 +214,14 @@ class ObjectStore(Store):
         names.update(name for name in shorter if name >= first and any(self._pages(f"{prefix}{name}/")))
         chosen = sorted(names)
         return Folders(chosen[:count], chosen[count] if len(chosen) > count else None, self._unserved(flawed))
+
+    def list_with_streams(self, prefix: str) -> Iterator[Entry]:
+        for page in self._pages(prefix, unserved=[]):
+            for meta in page:
+                entry = self._entry(meta)
+                is_hidden_key = has_hidden_segment(entry.key.replace(f"{STREAM}/", ""))
+                if not is_hidden_key and not self._deletes.is_tombstone(meta["path"], meta):
+                    yield entry
 
     def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         return (entry for entry, removed in self.list_all(prefix, unserved) if not removed)

@@ -15,7 +15,7 @@ from hyperslab.errors import BadPath
 from hyperslab.storage.base import Entry, Folders, Keep, Listing, Unserved
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.files import TEMPORARY, discard, entry_of, wrong_type
-from hyperslab.storage.keys import CONVERTIBLE, HIDDEN, flaw_of, is_hidden, prefixes
+from hyperslab.storage.keys import CONVERTIBLE, HIDDEN, STREAM, flaw_of, is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
 """Seconds after which an unfinished write counts as abandoned."""
@@ -79,15 +79,21 @@ class Scanner:
         return Folders(names, following, sorted([*found.unserved, *unserved]))
 
     def walk(
-        self, prefix: str, unserved: list[Unserved] | None = None, above: tuple[Identity, ...] | None = None
+        self,
+        prefix: str,
+        unserved: list[Unserved] | None = None,
+        above: tuple[Identity, ...] | None = None,
+        *,
+        streams: bool = False,
     ) -> Iterator[Entry]:
         """All keys below a prefix; ``above`` are the directories on the way, to detect circular links. ``unserved``
-        receives what has no key, and directories below that must not be listed, which raise without it."""
+        receives what has no key, and directories below that must not be listed, which raise without it. ``streams``:
+        with what belongs to streams."""
         above, deeper = self._above(prefix) if above is None else above, dict[str, Identity]()
-        yield from self._entries(prefix, above, deeper, [] if unserved is None else unserved)
+        yield from self._entries(prefix, above, deeper, [] if unserved is None else unserved, streams=streams)
         for name, identity in deeper.items():
             try:
-                yield from self.walk(f"{prefix}{name}/", unserved, (*above, identity))
+                yield from self.walk(f"{prefix}{name}/", unserved, (*above, identity), streams=streams)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except PermissionError:
@@ -161,13 +167,19 @@ class Scanner:
         return tuple(identity_of(self._fence.stat(above)) for above in prefixes(prefix.rpartition("/")[0]))
 
     def _entries(
-        self, prefix: str, above: tuple[Identity, ...], deeper: dict[str, Identity], unserved: list[Unserved]
+        self,
+        prefix: str,
+        above: tuple[Identity, ...],
+        deeper: dict[str, Identity],
+        unserved: list[Unserved],
+        *,
+        streams: bool = False,
     ) -> Iterator[Entry]:
         """The files in a directory, through links; the directories in it that are not ``above`` go to ``deeper``, what
         has no key to ``unserved``."""
         with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as entries:
             for item in entries:
-                if is_hidden(item.name):
+                if is_hidden(item.name) and not (streams and item.name == STREAM):
                     self._discard_abandoned(item, folder)
                     continue
                 what: _What = flaw_of(item.name, prefix)

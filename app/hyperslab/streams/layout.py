@@ -11,21 +11,18 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from hyperslab.engine.creation import new_document
 from hyperslab.engine.fill_value import parse_fill_value, zero_item
 from hyperslab.errors import BadDefinition
-from hyperslab.storage.keys import HIDDEN, as_prefix, join, normalise_path, prefixes
+from hyperslab.storage.keys import STREAM, as_prefix, join, normalise_path, prefixes
 from hyperslab.streams import ome
 from hyperslab.streams.settings import ArraySettings, Image, StreamSettings, all_arrays, dtype_of, stored_order
 
 Box = tuple[slice, ...]
-
-FOLDER: Final = f"{HIDDEN}.stream"
-"""Name, in the group of a stream, of the prefix below which its own keys lie: see `record`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,12 +115,12 @@ class StreamArray:
     @property
     def tails(self) -> str:
         """Prefix of its tail: logs by group of rows in a folder, segments in an object store."""
-        return f"{self.home}{FOLDER}/{self.stream}/{self.number}/"
+        return f"{self.home}{STREAM}/{self.stream}/{self.number}/"
 
     @property
     def notes(self) -> str:
         """Prefix of the metadata of its frames, which outlives the tail."""
-        return f"{self.home}{FOLDER}/{self.stream}.frames/{self.number}/"
+        return f"{self.home}{STREAM}/{self.stream}.frames/{self.number}/"
 
     @property
     def head(self) -> str:

@@ -27,7 +27,8 @@ from hyperslab.errors import (
     StreamNotFound,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
-from hyperslab.streams.layout import FOLDER, StreamArray, StreamPlan
+from hyperslab.storage.keys import STREAM
+from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.settings import StreamSettings, parse_settings
 from hyperslab.streams.tail import Count
 
@@ -117,7 +118,7 @@ class Records:
 
     def get(self, mount: MountedStore, prefix: str) -> Record | None:
         """The current record; None if there is none. Raises `BadMetadata`."""
-        key = f"{prefix}{FOLDER}/stream.json"
+        key = f"{prefix}{STREAM}/stream.json"
         stored = mount.store.get(key, _LARGEST)
         if stored is None:
             return None
@@ -138,7 +139,7 @@ class Records:
         document = asdict(record)
         del document["version"]
         condition: str | Absent = ABSENT if record.version is None else record.version
-        key, text = f"{prefix}{FOLDER}/stream.json", dump_json(document)
+        key, text = f"{prefix}{STREAM}/stream.json", dump_json(document)
 
         def attempt() -> Record:
             try:
@@ -168,7 +169,7 @@ class Records:
         return retried(stream.path, attempt)
 
     def put_settings(self, mount: MountedStore, prefix: str, stream: str, settings: StreamSettings) -> None:
-        mount.store.put(f"{prefix}{FOLDER}/{stream}.json", dump_json(settings.to_document()))
+        mount.store.put(f"{prefix}{STREAM}/{stream}.json", dump_json(settings.to_document()))
 
     def find(self, mount: MountedStore, prefix: str) -> Stream | None:
         """The stream of a group; None if there is none. Raises `BadMetadata`."""
@@ -182,7 +183,7 @@ class Records:
         version = self._plans.get(name, "")
         if version is not None:
             return version
-        key = f"{prefix}{FOLDER}/{stream}.json"
+        key = f"{prefix}{STREAM}/{stream}.json"
         stored = mount.store.get(key, _LARGEST)
         if stored is None:
             return None

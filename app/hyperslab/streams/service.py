@@ -34,9 +34,9 @@ from hyperslab.errors import (
     WriteConflict,
 )
 from hyperslab.storage.base import VersionConflict
-from hyperslab.storage.keys import as_prefix
+from hyperslab.storage.keys import STREAM, as_prefix
 from hyperslab.streams.heads import Heads, Mark
-from hyperslab.streams.layout import FOLDER, StreamPlan
+from hyperslab.streams.layout import StreamPlan
 from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Memory, Session, Sessions, largest_piece
 from hyperslab.streams.settings import FRAMES_DOCUMENT, StreamSettings, difference
@@ -300,7 +300,7 @@ class Streams:
         self._put_frames(stream)
         ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._records.change(stream, lambda record: replace(record, state="finished", finished=ended))
-        stream.mount.store.delete_prefix(f"{stream.prefix}{FOLDER}/{stream.record.id}/")
+        stream.mount.store.delete_prefix(f"{stream.prefix}{STREAM}/{stream.record.id}/")
         self._sessions.remove(stream.path)
 
     def _put_frames(self, stream: Stream) -> None:
@@ -368,7 +368,7 @@ class Streams:
         for path in reversed(stream.record.made):
             with suppress(NodeNotFound, NodeExists):
                 self._creator.delete(path, recursive=path not in stream.plan.groups)
-        store.delete_prefix(f"{stream.prefix}{FOLDER}/")
+        store.delete_prefix(f"{stream.prefix}{STREAM}/")
         self._sessions.remove(stream.path)
 
     # --- records and sessions ----------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ class Streams:
     @contextmanager
     def _stream_lock(self, mount: MountedStore, prefix: str) -> Iterator[None]:
         """Lock that serialises opening, finishing and discarding the stream at a prefix."""
-        with mount.store.lock(f"{prefix}{FOLDER}/.zgroup"), node_lease(mount, f"{prefix}{FOLDER}/"):
+        with mount.store.lock(f"{prefix}{STREAM}/.zgroup"), node_lease(mount, f"{prefix}{STREAM}/"):
             yield
 
     def _open(
@@ -430,7 +430,7 @@ class Streams:
         if stream is None or stream.record.state != "open":
             return 0.0
         document = V3 if stream.plan.settings.zarr_format == 3 else mount.metadata_key
-        written = [store.stat(f"{prefix}{FOLDER}/stream.json")]
+        written = [store.stat(f"{prefix}{STREAM}/stream.json")]
         for array in stream.plan.arrays:
             written.append(store.stat(f"{array.levels[0].path.partition('/')[2]}/{document}"))
             written += store.list_dir(array.tails).entries
