@@ -12,7 +12,7 @@ import pytest
 
 from hyperslab.arrays import lease
 from tests.faults import Before, FaultProxy
-from tests.s3 import S3Server
+from tests.s3 import S3Bucket, S3Server
 from tests.server import Server, running_server
 
 TakeOver = Callable[[FaultProxy], None]
@@ -25,12 +25,17 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def replicas(disk: Path, s3_server: S3Server, request: pytest.FixtureRequest) -> Iterator[list[Server]]:
+def bucket(s3_server: S3Server) -> S3Bucket:
+    """The bucket that both replicas serve as ``bucket``."""
+    return s3_server.new_bucket()
+
+
+@pytest.fixture(scope="module")
+def replicas(disk: Path, bucket: S3Bucket, request: pytest.FixtureRequest) -> Iterator[list[Server]]:
     """Both serve the stores ``disk`` and ``bucket``; nothing else connects them."""
-    s3_bucket = s3_server.new_bucket()
     stores = {
         "disk": {"url": str(disk), "writable": True, "durability": "rename"},
-        "bucket": {"url": s3_bucket.url, "writable": True, "options": dict(s3_bucket.options)},
+        "bucket": {"url": bucket.url, "writable": True, "options": dict(bucket.options)},
     }
     workers = getattr(request.module, "WORKERS", 2)
     start = partial(running_server, stores, workers=workers, request_threads=4, cache_bytes=8 << 20)

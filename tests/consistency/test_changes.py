@@ -6,7 +6,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from hyperslab.arrays.changes import ChangeLog
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.wire import parse_selection
-from tests.s3 import S3Server
+from tests.s3 import S3Bucket, S3Server
 from tests.server import Server, running_server, served
 from tests.streams.support import place_of
 
@@ -223,6 +223,10 @@ def test_each_row_of_a_stream_is_told_before_it_is_in_a_chunk(server: Server) ->
             assert told[-1]["shape"] == [row + 1, 4, 4]
 
 
+Replace = Callable[[str, bytes], None]
+"""Stores a value under a key as another program does."""
+
+
 class Copy:
     """What a follower makes of events: arrays by path, each read again where an event says so."""
 
@@ -264,21 +268,20 @@ class Copy:
                 cells[...] = values
 
 
-def change_at_random(client: httpx.Client, store: str, seed: int, folder: Path | None) -> None:
-    """Resizes, appends and writes; in a ``folder`` also recreates the array, and replaces chunks as another program."""
+def change_at_random(client: httpx.Client, store: str, seed: int, replace: Replace) -> None:
+    """Resizes, appends, writes, creates anew, and has chunks replaced by another program."""
     rng, path = random.Random(seed), f"/{store}/c/{seed}"
     definition = {"shape": [12, 6], "chunks": [4, 3], "dtype": "<i4", "fill_value": 0, "compressor": None}
     assert client.put(f"/v1/metadata{path}", json=definition).status_code == 201
     rows = 12
     for _ in range(12):
         draw = rng.random()
-        if draw < 0.1 and folder is not None:
+        if draw < 0.1:
             client.delete(f"/v1/metadata{path}").raise_for_status()
             client.put(f"/v1/metadata{path}", json={**definition, "shape": [rows, 6]}).raise_for_status()
-        elif draw < 0.3 and folder is not None:
-            chunk = folder / f"c/{seed}" / f"{rng.randrange(-(-rows // 4))}.{rng.randrange(2)}"
-            chunk.with_name(".new").write_bytes(np.full(12, rng.randrange(1, 99), DTYPE).tobytes())
-            chunk.with_name(".new").replace(chunk)
+        elif draw < 0.3:
+            key = f"c/{seed}/{rng.randrange(-(-rows // 4))}.{rng.randrange(2)}"
+            replace(key, np.full(12, rng.randrange(1, 99), DTYPE).tobytes())
         elif draw < 0.4:
             rows = rng.randrange(6, 20)
             client.patch(f"/v1/metadata{path}", json={"shape": [rows, 6]}).raise_for_status()
@@ -297,18 +300,28 @@ def change_at_random(client: httpx.Client, store: str, seed: int, folder: Path |
 
 
 @pytest.mark.parametrize("store", ["disk", "bucket"])
-def test_a_follower_that_is_cut_off_at_random_ends_equal(store: str, replicas: list[Server], disk: Path) -> None:
+def test_a_follower_that_is_cut_off_at_random_ends_equal(
+    store: str, replicas: list[Server], disk: Path, bucket: S3Bucket, s3_server: S3Server
+) -> None:
     """Two replicas of two workers change two arrays; the follower reconnects to either."""
+
+    def replace_file(key: str, data: bytes) -> None:
+        (disk / key).with_name(".new").write_bytes(data)
+        (disk / key).with_name(".new").replace(disk / key)
+
+    def replace_object(key: str, data: bytes) -> None:
+        s3_server.client.put_object(Bucket=bucket.name, Key=key, Body=data)
+
     with ExitStack() as stack:
         clients = [stack.enter_context(httpx.Client(base_url=s.url, timeout=60)) for s in replicas]
-        follow(store, clients, disk if store == "disk" else None)
+        follow(store, clients, replace_file if store == "disk" else replace_object)
 
 
-def follow(store: str, clients: list[httpx.Client], folder: Path | None) -> None:
+def follow(store: str, clients: list[httpx.Client], replace: Replace) -> None:
     """Follow, and be cut off, until two writers have ended and the copy is equal, which it is after some last events:
     workers tell what they stored each by themselves, so those of the other writer may come after its mark."""
     copy, last, finished = Copy(clients), None, threading.Event()
-    writers = [threading.Thread(target=change_at_random, args=(clients[i], store, i, folder)) for i in range(2)]
+    writers = [threading.Thread(target=change_at_random, args=(clients[i], store, i, replace)) for i in range(2)]
 
     def write() -> None:
         for writer in writers:

@@ -1,4 +1,5 @@
-"""SIGKILL of a whole service under HTTP load: what was acknowledged is there, and everything can be read.
+"""SIGKILL of a whole service under HTTP load, or a store that loses answers: what was acknowledged is there, and
+everything can be read.
 
 ``TEST_KILLS`` says how often, 4 times by default; in a bucket half as often.
 """
@@ -17,6 +18,7 @@ import httpx
 import numpy as np
 import zarr
 
+from tests.faults import FaultProxy, LoseAnswer
 from tests.layouts import definition
 from tests.s3 import S3Server
 from tests.server import running_server
@@ -293,3 +295,33 @@ def test_kills_under_load_lose_nothing_in_a_bucket(s3_server: S3Server) -> None:
     loads = [*[Boxes(number, "shards") for number in range(2)], Boxes(0, "v2"), Counter(), Readers()]
 
     play(store, loads, rounds=KILLS // 2, most_seconds=0.5)
+
+
+def test_lost_answers_under_load_fail_nothing_in_a_bucket(s3_server: S3Server) -> None:
+    """Whatever put they are of."""
+    chance = random.Random(KILLS)
+    loads = [Boxes(0, "shards"), Boxes(0, "v2"), Counter(), Readers(), Recreates("v2"), Recreates("shards"), Frames()]
+    with FaultProxy(s3_server.url) as proxy, ThreadPoolExecutor(len(loads)) as pool:
+        bucket = s3_server.new_bucket().at(proxy.url)
+        store = {"url": bucket.url, "writable": True, "options": dict(bucket.options)}
+        with running_server({"data": store}, request_threads=8) as server:
+            clients = [httpx.Client(base_url=server.url, timeout=120) for _ in loads]
+            for load, client in zip(loads, clients, strict=True):
+                client.put(f"/v1/metadata/{load.path}", params={"mode": "open"}, json=load.definition)
+                load.check(client)
+            running = [pool.submit(take_steps, load, client) for load, client in zip(loads, clients, strict=True)]
+            while not all(future.done() for future in running):
+                proxy.inject(LoseAnswer(), method="PUT")
+                time.sleep(chance.uniform(0.0, 0.2))
+            for future in running:
+                future.result()
+            proxy.heal()
+            for load, client in zip(loads, clients, strict=True):
+                load.check(client)
+                client.close()
+
+
+def take_steps(load: Load, client: httpx.Client) -> None:
+    for _ in range(3 * KILLS):
+        load.step(client)
+        load.done += 1
