@@ -161,7 +161,9 @@ class ChangeFeed:
                 if foreign := self._scanner.scan(paths):
                     self._report_foreign(foreign)
                 if settled := self._scanner.settled():
-                    self._report_rows(settled)
+                    with self._lock:  # those who subscribe later find them by the state
+                        now = self._id(self._state[1].next)
+                        self._deliver(self._changes(map(Entry, settled), now, self._known))
             except HyperslabError:  # the store is away; its log is read when it is back
                 time.sleep(tick)
             self._woken.wait(tick)
@@ -182,12 +184,6 @@ class ChangeFeed:
             number = self._id(self._state[1].next)
             changes = [self._describe(path, _NodeChange(unknown=True), self._known) for path in touched]
             self._deliver([Change(number, data) for data in changes if data is not None])
-
-    def _report_rows(self, documents: Iterable[str]) -> None:
-        """Report rows of streams that no log entry names to the present subscribers: others find them by the state."""
-        with self._lock:
-            changes = self._changes(map(Entry, documents), self._id(self._state[1].next), self._known)
-            self._deliver(changes)
 
     def _advance(self) -> Sequence[Entry]:
         """Read the log, deliver its new entries, and return them. The caller holds the lock."""
