@@ -104,7 +104,8 @@ def test_a_file_whose_link_leads_to_nothing_is_no_absence(tmp_path: Path, zarr_f
         targets = ["/v1/slice/data/a", "/v1/chunk/data/a/0", f"/zarr/data/a/{chunk}", "/v1/slice/data/b?decode=cf"]
         for target in targets[: 3 + (zarr_format == 2)]:
             answer = data.http.get(target)
-            assert problem(answer) == (502, "store-failed"), target
+            is_decoded = target.endswith("cf")
+            assert problem(answer) == (502, "bad-metadata" if is_decoded else "store-failed"), target
             assert "a symbolic link leads to nothing" in answer.json()["detail"]
         assert problem(data.http.put("/v1/slice/data/a?select=0", json=5)) == (502, "store-failed")
         assert [child["name"] for child in data.http.get("/v1/metadata/data").json()["children"]] == ["a", "b"]
@@ -142,3 +143,59 @@ def test_an_odd_document_blocks_neither_its_neighbours_nor_their_deletion(tmp_pa
     kept = removed.json()["kept"]["keys"] if removed.status_code == 200 else []
     assert [str(path.relative_to(tmp_path)) for path in (tmp_path / "g").rglob("*") if not path.is_dir()] == kept
     assert kept in ([], [name])
+
+
+def _holds(data: bytes, size: int | None = None) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.write_bytes(data)
+        os.truncate(path, size or len(data))
+
+    return make
+
+
+UNREADABLE: dict[str, Callable[[Path], None]] = {
+    "nothing": _holds(b""),
+    "no object": _holds(b"[1]"),
+    "no text": _holds(b'{"caf\xe9": 2}'),
+    "too deep": _holds(b"[" * 100_000),
+    "too large": _holds(b"", 65 << 20),
+    "a link out": lambda path: path.symlink_to("/etc/hostname"),
+    "a link to nothing": _link("nowhere"),
+    "a pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+@pytest.mark.parametrize("name", [".zgroup", ".zattrs", ".zmetadata", "zarr.json"])
+@pytest.mark.parametrize("where", ["", "g/"])
+def test_a_document_of_a_group_that_cannot_be_read_is_told_and_hides_nothing_below(
+    tmp_path: Path, where: str, name: str, kind: str
+) -> None:
+    zarr_format: Any = 3 if name == "zarr.json" else 2
+    for path in ("", "g", "g/sub"):
+        zarr.open_group(str(tmp_path / path), mode="w", zarr_format=zarr_format)
+    values: Any = np.arange(4)
+    for path in ("a", "g/b", "g/sub/in"):
+        zarr.save_array(str(tmp_path / path), values, zarr_format=zarr_format)
+    (tmp_path / where / name).unlink(missing_ok=True)
+    UNREADABLE[kind](tmp_path / where / name)
+
+    with serving(tmp_path) as data:
+        root = data.http.get("/v1/metadata/data").json()
+        group = data.http.get("/v1/metadata/data/g").json()
+        match = data.http.get("/v1/metadata/data?search=sub/in").json()["matches"]
+        page = data.http.get(f"/zarr/data/{where}", headers={"Accept": "text/html"})
+        made = {f: data.http.get(f"/zarr{f}/data/{'zarr.json' if f == 3 else '.zmetadata'}") for f in (2, 3)}
+        removed = data.http.delete("/v1/metadata/data/g?recursive=true")
+
+    assert any(f"{where}{name}" in line for line in (group if where else root)["problems"])
+    assert [child["name"] for child in root["children"]] == ["a", "g"]
+    assert [child["name"] for child in group["children"]] == ["b", "sub"]
+    assert [found["path"] for found in match] == ["data/g/sub/in"]
+    assert page.status_code == 200
+    if where or name == ".zgroup":
+        assert made[2].json()["metadata"].keys() >= {"a/.zarray", "g/.zgroup", "g/b/.zarray", "g/sub/in/.zarray"}
+        below = made[3].json()["consolidated_metadata"]["metadata"].keys()
+        assert below == {"a", "g", "g/b", "g/sub", "g/sub/in"}
+    assert removed.status_code in (200, 204)
+    assert not [path for path in tmp_path.rglob("g/*") if not path.is_dir()]

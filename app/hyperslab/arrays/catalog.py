@@ -42,6 +42,7 @@ from hyperslab.errors import (
     BadMetadata,
     BadPath,
     BrokenData,
+    HyperslabError,
     NodeNotFound,
     StoreDenied,
     StoredTooLarge,
@@ -53,6 +54,7 @@ from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
 _NAME_CHILDREN = frozenset({"ome", "multiscales", "plate", "well", "bioformats2raw.layout"})  # by attributes
+_FOR_A_GROUP = "it is taken for a group all the same"
 _LARGE = 1 << 18  # memory of attributes that are not parsed again when another document of the node changes
 
 Node = ArrayNode | GroupNode
@@ -93,6 +95,13 @@ class Catalog:
         if not normalise_path(path):
             return GroupNode(None, "", {}, "root")
         mount, rest = self.locate(path)
+        try:
+            node = self._open_stored(mount, rest, fresh=fresh)
+        except (BadPath, StoreError, StoredTooLarge) as error:
+            node = self._open_odd(mount, rest, error)
+        return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
+
+    def _open_stored(self, mount: MountedStore, rest: str, *, fresh: bool) -> Node:
         prefix = as_prefix(rest)
         name, keys = (mount.name, rest), mount.document_keys(prefix)
         is_new = mount.is_remote and self._nodes.any_version(name) is None
@@ -106,8 +115,7 @@ class Catalog:
         if node is None:
             *makers, attributes = versions
             if rest not in mount.assume_metadata and not any(makers):
-                node = self._open_undocumented(mount, rest, has_attributes=attributes is not None)
-                return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
+                return self._open_undocumented(mount, rest, has_attributes=attributes is not None)
             if stored is None:
                 large = None if attributes is None else self._attributes.get((mount.name, keys[-1]), attributes)
                 wanted = keys if large is None else keys[:-1]
@@ -116,7 +124,46 @@ class Catalog:
                 stored = [found.get(key) for key in wanted]
                 stored += [] if large is None or attributes is None else [Stored(b"", attributes)]
             node = self._parse(mount, rest, stored, large)
-        return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
+        return node
+
+    def _open_odd(self, mount: MountedStore, rest: str, error: HyperslabError) -> Node:
+        """The node at a path where a document cannot be read, nor will be soon: values can be read without attributes,
+        and a group needs no document. Raises the ``error`` of all its documents where it is something else."""
+        prefix, odd = as_prefix(rest), dict[str, BadMetadata]()
+        array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
+
+        def read(key: str) -> Stored | None:
+            try:
+                return mount.versions.read([key])[0]
+            except (BadPath, StoreError, StoredTooLarge) as own:
+                is_denied = isinstance(own, StoreDenied) and not mount.is_remote
+                if not (is_denied or isinstance(own, StoredTooLarge) or mount.store.is_odd(key)):
+                    raise
+                too_large = f"it has {own.size} bytes" if isinstance(own, StoredTooLarge) else None
+                odd[key] = BadMetadata(key, None, too_large or vars(own)["reason"])
+                return None
+
+        stored = [read(key) for key in keys]
+        if not odd:
+            raise error
+        unread = odd.get(v3_key) or odd.get(attributes_key)
+        attributes = {} if stored[3] is None else _attributes(stored[3].data, attributes_key)
+        attributes = attributes if unread is None else UnreadAttributes(unread)
+        is_told = array_key not in odd and v3_key not in odd
+        node: Node
+        if rest in mount.assume_metadata or (is_told and any(stored[:3])):
+            node = self._parse(mount, rest, stored, _Large(attributes, 0), keep=False)
+        elif (is_told and group_key in odd) or self._has_nodes_below(mount, rest):
+            zarr_format = 3 if v3_key in odd and stored[1] is None else 2
+            node = GroupNode(mount, prefix, attributes, "", implicit=is_told, zarr_format=zarr_format)
+        else:
+            raise error
+        problems = [f"{odd[key]}: {_FOR_A_GROUP}" for key in (array_key, group_key) if key in odd]
+        version = f"{_joined(_versions_of(stored))}+odd-{_digest(repr([*map(str, odd.values())]).encode())}"
+        return replace(node, version=version, documents={}, problems=(*node.problems, *problems))
+
+    def _has_nodes_below(self, mount: MountedStore, rest: str) -> bool:
+        return mount.store.capabilities.listable and listing.has_nodes(mount, as_prefix(rest))
 
     def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
         """As `open_node`, but None if the node does not exist."""
@@ -142,7 +189,13 @@ class Catalog:
             stored_by_key = dict(zip(others, mount.versions.read(others), strict=True))
             return self._parse(mount, rest, [child.read.get(key) or stored_by_key.get(key) for key in child.documents])
 
-        node = self._readable(path, read) if node is None else node
+        def read_odd() -> Node:
+            try:
+                return read()
+            except StoredTooLarge:
+                return self.open_node(path)
+
+        node = self._readable(path, read_odd) if node is None else node
         return None if node is None else self.whole(node)
 
     def child_attributes(self, group: GroupNode, child: ChildInfo) -> Mapping[str, Any]:
@@ -164,7 +217,7 @@ class Catalog:
                     continue
                 kept = self._attributes.get((mount.name, key), version, count_miss=False)
                 if kept is not None:
-                    return kept.attributes
+                    return {} if isinstance(kept.attributes, UnreadAttributes) else kept.attributes
                 stored = child.read.get(key) or mount.versions.read([key])[0]
                 if stored is None or (is_v3 and is_mixed and not describes_node(stored.data)):
                     continue
@@ -273,7 +326,11 @@ class Catalog:
         keys = mount.document_keys(prefix)
         if mount.is_remote and not mount.versions.knows_all(keys):
             return None
-        node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up(prefix, keys, documents=True)))
+        try:
+            versions = mount.versions.look_up(prefix, keys, documents=True)
+        except (BadPath, StoreError):  # see `_open_odd`
+            return None
+        node = self._nodes.get((mount.name, rest), _joined(versions))
         return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
@@ -360,7 +417,7 @@ class Catalog:
             stores = listing.Known({name: self.kind_of_store(name) for name in self.mounts})
             return stores.page(limit=limit, cursor=cursor)
         problems: list[str] = []
-        above = [*self._consolidated_above(mount, group.prefix, problems)]
+        above = [*self._consolidated_above(mount, group.prefix, problems, lists=True)]
         named = _known_children(mount, group.prefix, above)
         page = listing.children(
             mount, group.prefix, named, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
@@ -395,11 +452,11 @@ class Catalog:
             return "group"
 
     def _consolidated_above(
-        self, mount: MountedStore, path: str, problems: list[str]
+        self, mount: MountedStore, path: str, problems: list[str], *, lists: bool = False
     ) -> Iterator[tuple[str, _Consolidated]]:
         """Contents of each ``.zmetadata`` at a path and above it, as text by key, with its prefix, from the root down;
         for a store that cannot list, also those of each ``zarr.json``. A broken one adds to ``problems``, and raises if
-        no other document describes the store.
+        no other document describes the store; unless it only ``lists`` children, also one that is too large.
 
         Reads of a remote store run concurrently; those of a local store, or with known versions, are lazy.
         """
@@ -430,8 +487,8 @@ class Catalog:
                 nodes = self._consolidated.load((mount.name, key), version, partial(_load, mount, key, document)).value
             except Vanished:
                 continue
-            except StoreDenied as error:
-                if blind or mount.is_remote:
+            except (StoreDenied, StoredTooLarge) as error:
+                if blind or (mount.is_remote if isinstance(error, StoreDenied) else not lists):
                     raise
                 problems.append(f"{error}; the documents of the nodes themselves are read instead")
                 continue
@@ -443,10 +500,16 @@ class Catalog:
                 raise BadMetadata(nodes.key, nodes.member, nodes.reason)
 
     def _parse(
-        self, mount: MountedStore, rest: str, stored: Sequence[Stored | None], large: _Large | None = None
+        self,
+        mount: MountedStore,
+        rest: str,
+        stored: Sequence[Stored | None],
+        large: _Large | None = None,
+        *,
+        keep: bool = True,
     ) -> Node:
         """Parse `MountedStore.document_keys`, with the versions of the bytes in ``stored``; ``large`` attributes are
-        known."""
+        known. ``keep``: in the cache of nodes."""
         prefix, versions, assumed = as_prefix(rest), _versions_of(stored), mount.assume_metadata.get(rest)
         array, group, v3, attributes = stored
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
@@ -465,17 +528,28 @@ class Catalog:
             hidden = tuple([key for key in (array_key, group_key) if documents[key] is not None])
             before = self._nodes.any_version((mount.name, rest))
             kept = before.metadata.attributes if isinstance(before, ArrayNode) else None
-            document = parse_document(v3.data, v3_key, kept)
+            try:
+                document = parse_document(v3.data, v3_key, kept)
+            except BadMetadata as error:
+                if listing.may_be_array(v3.data) or not self._has_nodes_below(mount, rest):
+                    raise
+                unread = UnreadAttributes(error)
+                return GroupNode(mount, prefix, unread, v3.version, zarr_format=3, also=hidden)
             node = _v3_node(mount, prefix, document, v3.version, {v3_key: v3.version}, hidden)
         elif array is not None:
             del documents[group_key]  # an array takes precedence over a group
             metadata = ArrayMetadata.parse(array.data, array_key)
             node = ArrayNode(mount, prefix, metadata, attrs, version, array.version, documents)
         elif group is not None:
-            problems = parse_group(group.data, group_key).problems
+            try:
+                problems = parse_group(group.data, group_key).problems
+            except BadMetadata as error:
+                problems = (f"{error}: {_FOR_A_GROUP}",)
             node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
             raise NodeNotFound(mount.path(prefix))
+        if not keep:
+            return node
         nbytes = 4 * sum(len(s.data) for s in stored[:3] if s is not None) + (0 if large is None else large.nbytes)
         if isinstance(node, GroupNode) and v3 is not None and len(v3.data) > _NODE_OVERHEAD:
             nbytes = 4 * len(dump_copy(dict(node.attributes)))  # consolidated metadata are not kept

@@ -190,15 +190,15 @@ def _follow_everywhere(
     roots, of_v3 = prefixes(prefix), [key for key in changed if key.endswith(V3)]
     keys = [root + ".zmetadata" for root in (roots[:-1] if removed_below else [] if of_v3 else roots)]
     above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
-    with suppress(StoredTooLarge):  # readers ignore such a document
-        blind = not mount.store.capabilities.listable
-        versions = mount.store.document_versions("", above, denied_is_absent=blind) if above else []
-        groups = [(key, version) for key, version in zip(above, versions, strict=True) if version is not None]
-        keys += [key for key, version in groups if _copies(mount, key, version) is not None]
-        for key in keys:
-            own, of_format = as_prefix(key.rpartition("/")[0]), key.endswith(V3)
-            names = [n for n in changed if n.startswith(own) and n != key and n.endswith(V3) == of_format]
-            _follow_in(mount, key, prefix, names, removed_below=removed_below, leaving=leaving)
+    above = [key for key in above if not mount.store.is_odd(key)]
+    blind = not mount.store.capabilities.listable
+    versions = mount.store.document_versions("", above, denied_is_absent=blind) if above else []
+    for key, version in [*((key, "") for key in keys), *zip(above, versions, strict=True)]:
+        own, of_format = as_prefix(key.rpartition("/")[0]), key.endswith(V3)
+        names = [n for n in changed if n.startswith(own) and n != key and n.endswith(V3) == of_format]
+        with suppress(StoredTooLarge):  # readers ignore such a document
+            if version is not None and (not version or _copies(mount, key, version) is not None):
+                _follow_in(mount, key, prefix, names, removed_below=removed_below, leaving=leaving)
 
 
 class PutKey(NamedTuple):
@@ -266,12 +266,7 @@ def _follow_in(
     stored, and readers get an error. Raises `StoreError`."""
     root = as_prefix(key.rpartition("/")[0])
     inner, inside = prefix[len(root) :], set[str]()
-    try:
-        if not key.endswith(V3) and mount.store.stat(key) is None:
-            return
-    except (BadPath, StoreError):
-        if not mount.store.is_odd(key):
-            raise
+    if mount.store.is_odd(key) or (not key.endswith(V3) and mount.store.stat(key) is None):
         return  # readers ignore it
 
     def attempt() -> None:

@@ -24,7 +24,16 @@ from hyperslab.engine.jsontext import dump_in_pieces, dump_json
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound, StoreDenied
+from hyperslab.errors import (
+    BadPath,
+    BrokenData,
+    ChangedWhileRead,
+    FormNotFound,
+    KeyNotFound,
+    NodeNotFound,
+    StoreDenied,
+    StoreError,
+)
 from hyperslab.storage.base import Part, VersionConflict, at_once
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
@@ -178,7 +187,7 @@ class KeyReader:
             if not isinstance(self._catalog.find_readable(folder), GroupNode):
                 raise NodeNotFound(path)
         node = self._catalog.open_node(path)
-        names = [*self._documents(node)] or [V3]
+        names = [*self._documents(_known(node, GROUP))] or [V3]
         if isinstance(node, GroupNode):
             names += [CONSOLIDATED] if GROUP in names else []
             names += [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
@@ -244,8 +253,11 @@ class KeyReader:
         try:
             part = None if wanted is None else mount.store.get_part(key, *wanted)
             entry = mount.store.stat(key) if wanted is None else None if part is None else part.entry
-        except StoreDenied:
-            if name not in NAMES or not any(
+        except (BadPath, StoreError) as error:
+            is_made = name in (GROUP, CONSOLIDATED) and mount.store.is_odd(key)
+            if not is_made and not (isinstance(error, StoreDenied) and name in NAMES):
+                raise
+            if not is_made and not any(
                 mount.store.document_versions("", [key, *mount.document_keys(as_prefix(inside))])
             ):
                 raise
@@ -282,7 +294,7 @@ class KeyReader:
             return None
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             return self._consolidated(node)
-        document = self._documents(node).get(name)
+        document = self._documents(_known(node, name)).get(name)
         return None if document is None else dump_json(document)
 
     def _documents(self, node: Node, find: Callable[[str], Node | None] | None = None) -> dict[str, Any]:  # noqa: ARG002
@@ -389,6 +401,12 @@ class KeyReader:
         if count > self._max_nodes:
             reason = f"consolidated metadata are made of at most {self._max_nodes:,} nodes, and below it are more"
             raise FormNotFound(group.path, reason)
+
+
+def _known(node: Node, name: str) -> Node:
+    """The node to make a document of: a ``.zgroup`` needs no attributes."""
+    is_without = name == GROUP and isinstance(node, GroupNode)
+    return replace(node, attributes=without_unread(node)[0]) if is_without else node
 
 
 def free(many: dict[str, Node] | list[Any]) -> None:

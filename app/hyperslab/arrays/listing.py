@@ -6,6 +6,7 @@ A folder without a document is a group if any node exists below it. Each page se
 
 from __future__ import annotations
 
+import sys
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,8 +86,9 @@ def children(
         first = first or next(iter(names), None)
         kinds, documents, read = _kinds(mount, prefix, names, known, unserved, attributes=attributes)
         bare = [name for name, kind in kinds.items() if kind is None]
-        if bare and mount.store.stat(prefix + V3) is not None:  # in Zarr v3 every group has a document
-            bare = []
+        if bare and _is_v3(mount, prefix):  # every group has a document, which may be one that cannot be read
+            odd = {each.path.rpartition("/")[0] for each in unserved}
+            bare = [name for name in bare if printable(prefix + name) in odd]
         kinds |= zip(bare, mount.each(look, bare), strict=True)
         for name, kind in kinds.items():
             if isinstance(kind, PartialSearch) and len(children) <= limit:
@@ -139,6 +141,8 @@ def _kinds(
         if known is not None:
             return known
         found, stored = _kind_of_v3(mount, key)
+        if found is None:  # its document says nothing
+            return "group" if has_nodes(mount, f"{prefix}{name}/") else "array"
         if stored is not None:
             mount.kinds_of_v3.put(key, stored.version, found, 300 + 2 * len(key))
             if attributes and len(stored.data) < 1 << 20:
@@ -197,17 +201,38 @@ def _folders(
             yield from _folders(mount, prefix, below, unserved, f"{folder}/{name}" if folder else name)
 
 
-def _kind_of_v3(mount: MountedStore, key: str) -> tuple[Kind, Stored | None]:
-    """The node type of a ``zarr.json``, and what was read; a broken one raises only when the node is opened."""
+def _kind_of_v3(mount: MountedStore, key: str) -> tuple[Kind | None, Stored | None]:
+    """The node type of a ``zarr.json``, None of a broken one, and what was read."""
     try:
         stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
     except HyperslabError:
-        return "array", None
+        return None, None
     text, document = b"" if stored is None else bytes(stored.data), None
     if b'"group"' in text or b"\\" in text:
         document = parse_object(text, limit=MAX_CONSOLIDATED_BYTES)
     is_group = document is not None and document.get("node_type") == "group"
-    return "group" if is_group else "array", stored
+    return "group" if is_group else "array" if may_be_array(text) else None, stored
+
+
+def may_be_array(text: bytes | memoryview) -> bool:
+    """Whether a ``zarr.json`` that may be broken speaks of an array."""
+    return b'"shape"' in bytes(text)
+
+
+def has_nodes(mount: MountedStore, prefix: str) -> bool:
+    """Whether a folder has nodes below it, or is too large to be searched in time; chunks in ``c`` are no nodes."""
+    folders = mount.store.list_folders(prefix, "", sys.maxsize).names
+    end = time.monotonic() + SEARCH_SECONDS
+    return any(search(mount, f"{prefix}{name}/", end) is not None for name in folders if name != "c")
+
+
+def _is_v3(mount: MountedStore, prefix: str) -> bool:
+    try:
+        return mount.store.stat(prefix + V3) is not None
+    except (BadPath, StoreError) as error:
+        if not concerns_one(mount, error):
+            raise
+        return True
 
 
 def _versions(mount: MountedStore, prefix: str, keys: list[str], unserved: set[Unserved]) -> list[str | None]:

@@ -274,8 +274,8 @@ def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
 
 
 class UnreadAttributes(Mapping[str, Any]):
-    """Attributes whose document is broken, for the reason in ``error``, which each look at them raises: they may say
-    what the values mean."""
+    """Attributes whose document cannot be read, for the reason in ``error``, which each look at them raises: they may
+    say what the values mean."""
 
     def __init__(self, error: BadMetadata) -> None:
         self.error = error
