@@ -382,6 +382,7 @@ def test_a_dataset_of_xarray_is_the_same_in_both(
         "flag": (("x",), np.array([True, False, True])),
         "bool": (("x",), np.array([0, 1, 0], "i1"), {"dtype": "bool"}),
         "name": (("x",), np.array(["a", "", "c"])),
+        "text": (("x",), np.array(["a", "", "c"], object)),
         "s": ((), 3.5),
         "crs": ((), 7),
         **{f"zéro, +{n}": ((), np.zeros((), kind)) for n, kind in enumerate(("i8", "?", "f4", ">i4", "c8", "U3"))},

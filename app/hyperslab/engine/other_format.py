@@ -131,7 +131,7 @@ def v2_missing(attributes: Mapping[str, Any], metadata: ArrayMetadata) -> tuple[
         missing = None
     if missing is not None:
         return missing, bool(np.array_equal(missing, fill, equal_nan=dtype.kind in "fc"))
-    is_hidden = dtype.kind in "biufcSU" and not (dtype.kind in "fc" and bool(np.isnan(fill)))
+    is_hidden = dtype.kind in "biufcSUO" and not (dtype.kind in "fc" and bool(np.isnan(fill)))
     return None, not is_hidden
 
 
