@@ -365,7 +365,7 @@ def test_an_empty_array_without_a_chunk_size_grows(
 
         assert data.http.get(A).json()["chunks"] == then
         data.http.post("/v1/append/data/a", content=rows.tobytes()).raise_for_status()
-        data.http.patch(A, json={"shape": [3, *shape[1:]]}).raise_for_status()
+        data.http.patch(A, json={"shape": [3.0, *shape[1:]]}).raise_for_status()
 
         assert data.http.get(A).json()["chunks"] == then
     np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "a"))[:2], rows)

@@ -95,7 +95,7 @@ def test_missing_frames_read_as_fill_values_and_are_named(lab: Lab) -> None:
             assert sender.patch(data, sent * size).status_code == 204
         else:
             new = [None] * -action
-            skipped = {"key": "a", "frames": -action, "reason": "the camera was slow", "at": sent}
+            skipped = {"key": "a", "frames": float(-action), "reason": "the camera was slow", "at": float(sent)}
             for _ in range(2):
                 assert client.post("/v1/stream/lab/missing/skip", json=skipped).status_code == 204
         model.frames += new

@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 import secrets
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ def _parse(raw: bytes) -> Any:
         raise ValueError(f"not Unicode text: {error.reason}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
+    except ValueError:
+        raise ValueError(f"an integer of more than {sys.get_int_max_str_digits():,} digits") from None
     return value
 
 

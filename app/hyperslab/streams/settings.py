@@ -89,8 +89,8 @@ def _ack(value: Any) -> Any:
     return value
 
 
-_Count = Annotated[int, Field(ge=1, le=MAX_SIZE), BeforeValidator(_whole)]
-_Number = Annotated[int, Field(ge=0, le=MAX_SIZE), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1, le=MAX_SIZE), BeforeValidator(_whole)]
+Number = Annotated[int, Field(ge=0, le=MAX_SIZE), BeforeValidator(_whole)]
 _AnyText = Annotated[str, Field(max_length=_MAX_TEXT), AfterValidator(_printable)]
 _Text = Annotated[_AnyText, Field(min_length=1)]
 _Key = Annotated[str, Field(max_length=MAX_KEY_BYTES), AfterValidator(_key)]
@@ -107,9 +107,9 @@ class Dimension(Document):
 
     name: _Text
     type: _Text
-    size: _Count | None
-    chunk: _Count
-    shard: _Count = 1
+    size: Count | None
+    chunk: Count
+    shard: Count = 1
     unit: _Text | None = None
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
@@ -124,7 +124,7 @@ class PyramidSettings(Document):
     """Coarser levels of an image."""
 
     method: Method
-    max_levels: _Number | None = None
+    max_levels: Number | None = None
 
 
 class ArraySettings(Document):
@@ -187,11 +187,11 @@ class ArraySettings(Document):
 class Acquisition(Document):
     """An acquisition of a plate."""
 
-    id: _Number
+    id: Number
     name: _AnyText | None = None
     description: _AnyText | None = None
-    starttime: _Number | None = None
-    endtime: _Number | None = None
+    starttime: Number | None = None
+    endtime: Number | None = None
 
 
 class FieldSettings(Document):
@@ -199,7 +199,7 @@ class FieldSettings(Document):
 
     key: _PlateName
     array: ArraySettings
-    acquisition: _Number | None = None
+    acquisition: Number | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -28,6 +28,7 @@ from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.arrays.table import TableQuery, read_table
 from hyperslab.arrays.tree import find
+from hyperslab.engine.metadata import integral
 from hyperslab.engine.validation import Document, validated
 from hyperslab.errors import BadDefinition, BadParameter, WrongKind
 from hyperslab.wire import JSON, MERGE_PATCH
@@ -91,9 +92,10 @@ class NodeDefinition(BaseModel):
 
 
 def _sizes(value: Any) -> Any:
-    if not isinstance(value, list) or any(isinstance(n, bool) or not isinstance(n, int | None) for n in value):
+    sizes = [None if size is None else integral(size) for size in value] if isinstance(value, list) else [None]
+    if not isinstance(value, list) or sizes.count(None) > value.count(None):
         raise ValueError("expected a list of integers, null where an axis keeps its size")
-    return value
+    return sizes
 
 
 class Patch(Document):

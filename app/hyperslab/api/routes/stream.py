@@ -39,7 +39,7 @@ from hyperslab.errors import (
 from hyperslab.streams.progress import Progress
 from hyperslab.streams.service import Upload
 from hyperslab.streams.sessions import LARGEST_PIECE, PIECE_BYTES
-from hyperslab.streams.settings import StreamSettings, parse_settings
+from hyperslab.streams.settings import Count, Number, StreamSettings, parse_settings
 from hyperslab.streams.tails import LARGEST_NOTE
 from hyperslab.wire import (
     CONTENT_DIGEST,
@@ -92,8 +92,8 @@ class Skip(Document):
     """Frames that will not come."""
 
     key: str | None = None
-    frames: int = Field(ge=1, lt=2**62)
-    at: int | None = Field(None, ge=0, lt=2**62)
+    frames: Count
+    at: Number | None = None
     reason: str = Field("", max_length=1000)
 
 
