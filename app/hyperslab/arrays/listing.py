@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
 from hyperslab.engine.jsontext import parse_object
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
-from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError
+from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoredTooLarge, StoreError
 from hyperslab.storage.base import Folders, Listing, Stored, Unserved
 from hyperslab.storage.keys import printable
 
@@ -205,8 +205,10 @@ def _kind_of_v3(mount: MountedStore, key: str) -> tuple[Kind | None, Stored | No
     """The node type of a ``zarr.json``, None of a broken one, and what was read."""
     try:
         stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
-    except HyperslabError:
+    except StoredTooLarge:
         return None, None
+    except HyperslabError:
+        return "array", None
     text, document = b"" if stored is None else bytes(stored.data), None
     if b'"group"' in text or b"\\" in text:
         document = parse_object(text, limit=MAX_CONSOLIDATED_BYTES)
