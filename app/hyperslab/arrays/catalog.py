@@ -54,7 +54,6 @@ from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
 _NAME_CHILDREN = frozenset({"ome", "multiscales", "plate", "well", "bioformats2raw.layout"})  # by attributes
-_FOR_A_GROUP = "it is taken for a group all the same"
 _LARGE = 1 << 18  # memory of attributes that are not parsed again when another document of the node changes
 
 Node = ArrayNode | GroupNode
@@ -158,7 +157,7 @@ class Catalog:
             node = GroupNode(mount, prefix, attributes, "", implicit=is_told, zarr_format=zarr_format)
         else:
             raise error
-        problems = [f"{odd[key]}: {_FOR_A_GROUP}" for key in (array_key, group_key) if key in odd]
+        problems = [f"{odd[key]}: it is taken for a group all the same" for key in (array_key, group_key) if key in odd]
         version = f"{_joined(_versions_of(stored))}+odd-{_digest(repr([*map(str, odd.values())]).encode())}"
         return replace(node, version=version, documents={}, problems=(*node.problems, *problems))
 
@@ -544,7 +543,7 @@ class Catalog:
             try:
                 problems = parse_group(group.data, group_key).problems
             except BadMetadata as error:
-                problems = (f"{error}: {_FOR_A_GROUP}",)
+                problems = (f"{error}: it is taken for a group all the same",)
             node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
             raise NodeNotFound(mount.path(prefix))
