@@ -172,7 +172,7 @@ def test_a_stream_whose_process_is_killed_goes_on_and_leaves_nothing_when_it_is_
             if act != "discard":
                 assert read_all(second, "data/run/a/0").shape[0] == (3 if act == "finish" else 0)
                 ours.discard("data/run")
-            left = [entry.key for entry in second.catalog.mounts["data"].store.list_prefix("")]
+            left = [entry.key for entry in second.catalog.mounts["data"].store.list_with_streams("")]
             assert [key for key in left if key not in DOCUMENTS] == []
         if spent:
             return
