@@ -109,7 +109,8 @@ def test_what_is_small_is_read_by_a_thread_if_it_is_not_in_the_memory_of_the_sys
         tried.clear()
         for row in (3, 4):
             assert client.get(f"/v1/slice/data/a?select={row}").content == values[row].tobytes()
-        assert (len(hops), len(tried)) == ((0, 2) if cached == 400 else (2, 1)), "a slow disk is tried once"
+        expected = (0, 2) if cached == 400 else (2, 1 if cached is not None else 0)
+        assert (len(hops), len(tried)) == expected, "a slow disk is tried once, what cannot tell never"
 
 
 def test_nothing_is_read_on_the_loop_while_threads_have_work() -> None:

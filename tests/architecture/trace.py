@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
+from unittest.mock import patch
 
 import numpy as np
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -80,8 +82,14 @@ class Traced:
 
 @contextmanager
 def service() -> Iterator[tuple[Traced, str]]:
-    """A service of one writable folder, whose threads can be traced, and its URL."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A service of one writable folder, whose threads can be traced, and its URL. Whatever the file system, it
+    says that it has the bytes in memory."""
+    preadv = os.preadv
+
+    def in_memory(descriptor: int, buffers: Any, offset: int, _: int = 0) -> int:
+        return preadv(descriptor, buffers, offset)
+
+    with tempfile.TemporaryDirectory() as folder, patch.object(os, "preadv", in_memory):
         settings = Settings(stores={"lab": StoreSettings(url=folder, writable=True)})
         app = Traced(create_app(settings))
         threading.setprofile(app.profile)

@@ -80,7 +80,11 @@ class CountingStore(Store):
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         self._read(key)
-        return self.inner.get_part(key, start, stop)
+        try:
+            return self.inner.get_part(key, start, stop)
+        except BlockingIOError:  # a thread reads it
+            self.gets.remove(key)
+            raise
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None

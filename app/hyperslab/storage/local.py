@@ -86,6 +86,7 @@ class LocalStore(Store):
         if config.writable:
             self._translated("", os.makedirs, root, exist_ok=True)
         self._fence = Fence(root)
+        self._knows_memory = hasattr(os, "RWF_NOWAIT")
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync", file_locks=file_locks)
         self._processes = FileLocks(self._fence, f"{HIDDEN}/locks") if file_locks else None
@@ -260,7 +261,9 @@ class LocalStore(Store):
     ) -> tuple[os.stat_result, Sequence[bytes | memoryview]] | None:
         """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
         program rewrites the file meanwhile; None if absent. Raises `StoredTooLarge` for more than ``max_bytes``."""
-        may_wait, data = not AT_ONCE.get(), list[bytes | memoryview]()
+        may_wait = not AT_ONCE.get()
+        if not may_wait and not self._knows_memory:
+            raise BlockingIOError
         for attempt in range(10):
             try:
                 descriptor = self._fence.open(key, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would block
@@ -277,11 +280,7 @@ class LocalStore(Store):
                 if max_bytes is not None and size > max_bytes:
                     raise StoredTooLarge(key, size, max_bytes)
                 wanted = [(start, max(start, min(stop, size))) for start, stop in ranges(before)]
-                if len(wanted) == 1 or not may_wait:
-                    read = _read if may_wait else _read_at_once
-                    data = [read(descriptor, *each) for each in wanted]
-                else:
-                    data = [*_read_several(descriptor, wanted)]
+                data = (_read_ranges if may_wait else self._read_at_once)(descriptor, wanted)
                 after = os.fstat(descriptor)
             except BlockingIOError:
                 raise
@@ -297,6 +296,22 @@ class LocalStore(Store):
                 raise BlockingIOError
             time.sleep(0.01)
         raise ChangedWhileRead(f"another program is rewriting {key!r} in place")
+
+    def _read_at_once(self, descriptor: int, ranges: Sequence[Range]) -> list[bytes | memoryview]:
+        """As `_read_ranges`; raises `BlockingIOError` if the bytes are on a disk, or the file system, as in memory or
+        on a network, does not know."""
+        parts = list[bytes | memoryview]()
+        for start, stop in ranges:
+            part = memoryview(bytearray(stop - start))
+            try:
+                count = os.preadv(descriptor, [part], start, os.RWF_NOWAIT) if part else 0
+            except OSError as error:
+                self._knows_memory = error.errno != errno.EOPNOTSUPP
+                raise BlockingIOError from error
+            if count < len(part):
+                raise BlockingIOError
+            parts.append(part.toreadonly())
+        return parts
 
     def _is_file(self, key: str, stat: os.stat_result) -> bool:
         """Whether it is a file and not a folder; raises for anything else, which must not look like absence."""
@@ -426,14 +441,19 @@ class LocalStore(Store):
             raise failure(self.name, key, error) from error
 
 
-def _read_several(descriptor: int, ranges: Sequence[Range]) -> list[memoryview]:
-    """Ranges of a file, in one allocation, each cut at the end of the file.
+def _read_ranges(descriptor: int, ranges: Sequence[Range]) -> list[bytes | memoryview]:
+    """Ranges of a file, several of them in one allocation, each cut at the end of the file.
 
     When many allocations are freed, the C library gives their pages back, and new pages take longer than reading: of a
     plane of raw chunks in shards, over HTTP, 2.2 times as long.
     """
+    if len(ranges) == 1:
+        start, stop = ranges[0]
+        data = os.pread(descriptor, stop - start, start) if stop > start else b""
+        if len(data) == stop - start or not data:  # one call returns at most 2 GiB
+            return [data]
     memory = np.empty(sum([stop - start for start, stop in ranges]), np.uint8).data
-    parts = list[memoryview]()
+    parts = list[bytes | memoryview]()
     for start, stop in ranges:
         part, memory = memory[: stop - start], memory[stop - start :]
         done = 0
@@ -441,23 +461,3 @@ def _read_several(descriptor: int, ranges: Sequence[Range]) -> list[memoryview]:
             done += count
         parts.append(part[:done])
     return parts
-
-
-def _read_at_once(descriptor: int, start: int, stop: int) -> memoryview:
-    """As `_read`; raises `BlockingIOError` if the bytes are on a disk, or the file system cannot tell."""
-    data = memoryview(bytearray(stop - start))
-    try:
-        count = os.preadv(descriptor, [data], start, os.RWF_NOWAIT) if data else 0
-    except (AttributeError, OSError) as error:  # only Linux has the flag, and not for all file systems
-        raise BlockingIOError from error
-    if count < len(data):
-        raise BlockingIOError
-    return data.toreadonly()
-
-
-def _read(descriptor: int, start: int, stop: int) -> bytes:
-    """The bytes ``[start, stop)`` of a file; one call of `os.pread` returns at most 2 GiB."""
-    data = os.pread(descriptor, stop - start, start) if stop > start else b""
-    if len(data) == stop - start or not data:
-        return data
-    return data + _read(descriptor, start + len(data), stop)
