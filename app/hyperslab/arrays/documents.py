@@ -266,7 +266,12 @@ def _follow_in(
     stored, and readers get an error. Raises `StoreError`."""
     root = as_prefix(key.rpartition("/")[0])
     inner, inside = prefix[len(root) :], set[str]()
-    if mount.store.is_odd(key) or (not key.endswith(V3) and mount.store.stat(key) is None):
+    try:
+        if not key.endswith(V3) and mount.store.stat(key) is None:
+            return
+    except (BadPath, StoreError):
+        if not mount.store.is_odd(key):
+            raise
         return  # readers ignore it
 
     def attempt() -> None:
