@@ -100,6 +100,9 @@ def test_broken_attributes_hide_no_values_but_what_they_mean(data: Served, broke
     assert consolidated["metadata"].keys() == {".zgroup", "g/.zgroup", "g/b/.zarray"}
     assert consolidated["left_out"] == ["a/.zattrs", "g/.zattrs"]
     assert http.get("/zarr3/data/zarr.json").json()["consolidated_metadata"]["metadata"].keys() == {"g", "g/b"}
+    for route in ("zarr2", "zarr3"):
+        assert problem(http.get(f"/{route}/data/g/.zattrs"))[0] == 404
+        assert list(zarr.open_group(f"{data.url}/{route}/data/g", mode="r")) == ["b"]
 
     http.put("/zarr/data/a/.zattrs", json={"scale_factor": 0.5}).raise_for_status()
     assert http.get("/v1/slice/data/a?decode=cf&format=json").json()[1] == 3.5
@@ -130,7 +133,53 @@ def test_broken_attributes_in_a_zarr_json_hide_no_values_but_what_they_mean(tmp_
         assert inline.keys() == {"g", "g/b"}
         assert inline["g"]["attributes"] == {}
         assert http.get("/zarr2/data/.zmetadata").json()["metadata"].keys() == {".zgroup", "g/.zgroup", "g/b/.zarray"}
+        for route in ("zarr2", "zarr3"):
+            assert list(zarr.open_group(f"{data.url}/{route}/data/g", mode="r")) == ["b"]
         assert problem(http.put("/zarr/data/a/zarr.json", json=document)) == (422, "bad-definition")
+
+
+@pytest.mark.parametrize("data", ["folder", "bucket"], indirect=True)
+@pytest.mark.parametrize("broken", [b"", b"[1]", b'{"metadata": {"a/.zarray": 3}}'])
+def test_a_group_of_v2_opens_where_its_own_documents_are_broken(data: Served, broken: bytes) -> None:
+    """They are made of the nodes, as if they were absent."""
+    data.http.put(A, json=DEFINITION).raise_for_status()
+    made = data.http.get("/zarr/data/.zmetadata")
+    for name in (".zgroup", ".zmetadata"):
+        data.store.put(name, broken)
+
+    assert len(data.http.get("/v1/metadata/data").json()["problems"]) == 2
+    for route in ("zarr", "zarr2", "zarr3"):
+        assert list(zarr.open_group(f"{data.url}/{route}/data", mode="r")) == ["a"]
+    for name in ("zarr", "zarr2"):
+        answer = data.http.get(f"/{name}/data/.zmetadata")
+        assert (answer.content, answer.headers["etag"]) == (made.content, made.headers["etag"])
+        assert (
+            data.http.head(f"/{name}/data/.zgroup").headers["etag"]
+            == data.http.get(f"/{name}/data/.zgroup").headers["etag"]
+        )
+    stored = data.store.get(".zmetadata")
+    assert stored is not None
+    assert stored.data == broken
+
+
+@pytest.mark.parametrize("broken", [5, {"kind": "inline", "metadata": {"a": 5}}, {"kind": "other", "metadata": {}}])
+def test_broken_consolidated_metadata_of_v3_take_nothing_from_their_group(tmp_path: Path, broken: Any) -> None:
+    with serving(tmp_path) as data:
+        for path, kind in (("g", {"kind": "group", "attributes": {"k": 1}}), ("g/a", DEFINITION)):
+            data.http.put(f"/v1/metadata/data/{path}", json={"zarr_format": 3, **kind}).raise_for_status()
+        key = tmp_path / "g" / "zarr.json"
+        document = {**json.loads(key.read_bytes()), "consolidated_metadata": broken}
+        assert problem(data.http.put("/zarr/data/g/zarr.json", json=document)) == (422, "bad-definition")
+        key.write_text(json.dumps(document))
+
+        group = data.http.get("/v1/metadata/data/g").json()
+        assert (group["attributes"], [child["name"] for child in group["children"]]) == ({"k": 1}, ["a"])
+        (line,) = group["problems"]
+        assert line.startswith("g/zarr.json: consolidated_metadata: ")
+        opened = zarr.open_group(f"{data.url}/zarr3/data/g", mode="r")
+        assert (dict(opened.attrs), list(opened)) == ({"k": 1}, ["a"])
+        data.http.patch("/v1/metadata/data/g/a", json={"shape": [5]}).raise_for_status()
+        assert json.loads(key.read_bytes()) == document
 
 
 def test_a_broken_group_with_children_goes_only_recursively(data: Served) -> None:
@@ -309,7 +358,8 @@ def test_what_is_too_large_is_named_unread_and_can_be_deleted(tmp_path: Path, na
             assert (answer.status_code, answer.json()["code"], answer.json()["key"]) == (502, code, f"a/{name}")
             assert str(1 << 40) in answer.json()["detail"]
             assert name == "0" or answer.json()["limit"] <= 64 << 20
-        assert http.head(f"/zarr/data/a/{name}").headers["content-length"] == str(1 << 40)
+        size = len('{"zarr_format":2}') if name == ".zgroup" else 1 << 40
+        assert http.head(f"/zarr/data/a/{name}").headers["content-length"] == str(size)
         if name == "0":
             assert http.put("/v1/slice/data/a?select=0", json=1).json()["code"] == "chunk-corrupt"
             assert http.put("/v1/slice/data/a", json=1).status_code == 204

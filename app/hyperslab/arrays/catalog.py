@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -498,6 +499,13 @@ class Catalog:
             else:
                 raise BadMetadata(nodes.key, nodes.member, nodes.reason)
 
+    def is_broken(self, mount: MountedStore, key: str, version: str, found: Stored | None = None) -> bool:
+        """Whether a stored ``.zmetadata``, which may be ``found``, holds no consolidated metadata."""
+        load = partial(_load, mount, key, found)
+        with suppress(Vanished, StoredTooLarge):
+            return isinstance(self._consolidated.load((mount.name, key), version, load).value, BadMetadata)
+        return False
+
     def _parse(
         self,
         mount: MountedStore,
@@ -609,7 +617,8 @@ def _v3_node(  # noqa: PLR0917
     """The node described by a ``zarr.json``."""
     attributes = found.attributes
     if found.array is None:
-        return GroupNode(mount, prefix, attributes, version, documents=documents, zarr_format=3, also=also)
+        problems = () if found.broken is None else (str(found.broken),)
+        return GroupNode(mount, prefix, attributes, version, False, documents, problems, 3, also)
     return ArrayNode(mount, prefix, found.array, attributes, version, version, documents, also)
 
 

@@ -21,10 +21,11 @@ from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.jsontext import dump_in_pieces, dump_json
-from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, parse_group
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import (
+    BadMetadata,
     BadPath,
     BrokenData,
     ChangedWhileRead,
@@ -32,9 +33,10 @@ from hyperslab.errors import (
     KeyNotFound,
     NodeNotFound,
     StoreDenied,
+    StoredTooLarge,
     StoreError,
 )
-from hyperslab.storage.base import Part, VersionConflict, at_once
+from hyperslab.storage.base import Part, Stored, VersionConflict, at_once
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 ARRAY: Final = ".zarray"
@@ -139,7 +141,7 @@ class KeyReader:
         if newest is not None:
             return newest
         stored = self._stored(parent, name, wanted)
-        if stored is not None:
+        if stored is not None and not self._is_broken(stored, name):
             return stored
         made = self._make(parent, name) if name in DOCUMENTS else None
         if made is None:
@@ -187,7 +189,7 @@ class KeyReader:
             if not isinstance(self._catalog.find_readable(folder), GroupNode):
                 raise NodeNotFound(path)
         node = self._catalog.open_node(path)
-        names = [*self._documents(_known(node, GROUP))] or [V3]
+        names = [*self._documents(known(node, GROUP))] or [V3]
         if isinstance(node, GroupNode):
             names += [CONSOLIDATED] if GROUP in names else []
             names += [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
@@ -266,6 +268,21 @@ class KeyReader:
             return None
         return StoredKey(mount, entry.key, entry.size, entry.version, entry.modified, part)
 
+    def _is_broken(self, stored: StoredKey, name: str) -> bool:
+        """Whether a document is to be made from others although it is stored, as it cannot be read."""
+        mount, key = stored.mount, stored.key
+        if name not in (GROUP, CONSOLIDATED) or not mount.store.capabilities.listable:
+            return False
+        data = stored.prefetched(0, stored.size)
+        value = Stored(data, stored.version) if len(data) == stored.size else None
+        if name == CONSOLIDATED:
+            return self._catalog.is_broken(mount, key, stored.version, value)
+        try:
+            value = mount.store.get(key) if value is None else value
+            return value is not None and bool(parse_group(value.data, key).problems)
+        except (BadMetadata, StoredTooLarge):
+            return True
+
     def _is_data(self, mount: MountedStore, key: str, arrays: dict[str, ArrayNode | None] | None = None) -> bool:
         """Whether a key is no hidden file: a document, a chunk of an array, which may have such a name, or not hidden.
         ``arrays`` remembers the array above each folder, of many keys. Raises `BrokenData` without them."""
@@ -294,7 +311,7 @@ class KeyReader:
             return None
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             return self._consolidated(node)
-        document = self._documents(_known(node, name)).get(name)
+        document = self._documents(known(node, name)).get(name)
         return None if document is None else dump_json(document)
 
     def _documents(self, node: Node, find: Callable[[str], Node | None] | None = None) -> dict[str, Any]:  # noqa: ARG002
@@ -403,9 +420,9 @@ class KeyReader:
             raise FormNotFound(group.path, reason)
 
 
-def _known(node: Node, name: str) -> Node:
-    """The node to make a document of: a ``.zgroup`` needs no attributes."""
-    is_without = name == GROUP and isinstance(node, GroupNode)
+def known(node: Node, name: str) -> Node:
+    """The node to make a document of: that of a group needs no attributes."""
+    is_without = name in (GROUP, V3) and isinstance(node, GroupNode)
     return replace(node, attributes=without_unread(node)[0]) if is_without else node
 
 

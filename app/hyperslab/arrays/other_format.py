@@ -23,6 +23,7 @@ from hyperslab.arrays.keys import (
     MadeKey,
     StoredKey,
     find_in,
+    known,
 )
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, without_unread
 from hyperslab.arrays.plan import MAX_VERSIONS, make_plan
@@ -142,15 +143,20 @@ class OtherFormatReader(KeyReader):
         name = path.rpartition("/")[2]
         if node is None:
             raise KeyNotFound(path)
+        unread = without_unread(node)[1] if isinstance(node, GroupNode) else ()
+        if unread and name == ATTRIBUTES:
+            raise FormNotFound(path, *unread)
         document: dict[str, Any] | None = None
         if node.zarr_format == self._format:
             key = super().find(path, wanted)
             if isinstance(node, ArrayNode):
                 if name != V3 or _CONSOLIDATED not in node.metadata.document:
                     return key
-            elif node.prefix or name != V3 or isinstance(key, MadeKey):
+            elif name != V3 or isinstance(key, MadeKey):
                 return key
-            else:
+            elif not (unread or node.problems):
+                if node.prefix:
+                    return key
                 stored = key.mount.store.get(key.key)
                 document = None if stored is None else parse_object(stored.data, limit=MAX_CONSOLIDATED_BYTES)
                 if document is None or _CONSOLIDATED in document:
@@ -158,12 +164,11 @@ class OtherFormatReader(KeyReader):
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             return MadeKey(node.mount, path, self._consolidated(node))
         if document is None:
-            document = self._documents(node, self._catalog.find_readable).get(name)
+            document = self._documents(known(node, name), self._catalog.find_readable).get(name)
         if document is None:
             raise KeyNotFound(path)
-        if isinstance(node, GroupNode) and name == V3:
-            return MadeKey(node.mount, path, self.with_inline(node, document))
-        return MadeKey(node.mount, path, dump_json(document))
+        data = self.with_inline(node, document) if isinstance(node, GroupNode) and name == V3 else dump_json(document)
+        return MadeKey(node.mount, path, data)
 
     def _documents(self, node: Node, find: Callable[[str], Node | None] | None = None) -> dict[str, Any]:
         find = find or self._catalog.find_readable
@@ -211,8 +216,6 @@ class OtherFormatReader(KeyReader):
         """A ``zarr.json``. An array of an image without dimension names gets those of the image's axes, from a group
         above it; ``find`` opens these groups."""
         if isinstance(node, GroupNode):
-            for problem in without_unread(node)[1]:
-                raise FormNotFound(node.path, problem)
             attributes = v3_attributes(node.attributes, node.path.rpartition("/")[2])
             return new_group(node.attributes if node.zarr_format == 3 else attributes)
         names = node.dimension_names

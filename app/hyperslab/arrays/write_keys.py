@@ -249,6 +249,8 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
                 document = parse_document(data, key)
                 if isinstance(document.attributes, UnreadAttributes):
                     raise document.attributes.error
+                if document.broken is not None:
+                    raise document.broken
                 return _Sent("group" if document.array is None else "array", document.array, document.consolidated)
     except BadMetadata as error:
         if error.member is not None:

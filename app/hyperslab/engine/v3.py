@@ -45,12 +45,13 @@ _LARGE: Final = 1 << 16
 @dataclass(frozen=True, slots=True)
 class Document:
     """A parsed ``zarr.json``: ``array`` is None for a group. ``consolidated``: documents of nodes below a group by
-    relative key, None without consolidated metadata."""
+    relative key, None without consolidated metadata, or with such that cannot be read for the reason in ``broken``."""
 
     array: ArrayMetadata | None
     attributes: Mapping[str, Any]
     members: Mapping[str, Any]
     consolidated: Mapping[str, Any] | None = None
+    broken: BadMetadata | None = None
 
 
 def parse_document(data: bytes | memoryview, key: str, kept: KeptValue | None = None) -> Document:
@@ -96,7 +97,10 @@ def from_document(value: Any, key: str) -> Document:
     read("storage_transformers", _no_transformers)
     if kind == "array":
         return Document(_array(read, key), attributes, read.document)
-    return Document(None, attributes, read.document, read(_CONSOLIDATED, _consolidated))
+    try:
+        return Document(None, attributes, read.document, read(_CONSOLIDATED, _consolidated))
+    except BadMetadata as error:
+        return Document(None, attributes, read.document, broken=error)
 
 
 def _node_type(value: Any, document: Mapping[str, Any]) -> str:
@@ -191,7 +195,10 @@ def _consolidated(value: Any) -> Mapping[str, Any] | None:
         return None
     if not isinstance(value, dict) or value.get("kind") != "inline" or not isinstance(value.get("metadata"), dict):
         raise ValueError(f"expected an object of kind 'inline' with metadata, found {shown(value)}")
-    return {f"{path}/zarr.json" if path else "zarr.json": document for path, document in value["metadata"].items()}
+    documents = {f"{path}/zarr.json" if path else "zarr.json": node for path, node in value["metadata"].items()}
+    if other := next((path for path, document in documents.items() if not isinstance(document, dict)), None):
+        raise ValueError(f"metadata: {other!r}: expected a JSON object, found {shown(documents[other])}")
+    return documents
 
 
 def _chunk_grid(
