@@ -35,7 +35,6 @@ from hyperslab.api.routes import (
     pages,
     plan,
     points,
-    propfind,
     slice,  # noqa: A004
     stream,
     tile,
@@ -52,8 +51,8 @@ Application = FastAPI
 """Type of the application, from `create_app`."""
 ROUTERS: Final = (
     *(slice.router, chunk.router, zarr.router, tile.iiif_router, tile.router),  # by heat: each costs those behind it
-    *(metadata.router, stream.router, points.router, plan.router, append.router, changes.router, propfind.router),
-    link.router,
+    *(metadata.router, stream.router, points.router, plan.router, append.router, changes.router),
+    *(zarr.router_of_v2, zarr.router_of_v3, link.router),
     *(view.router, health.router, pages.router),
 )
 

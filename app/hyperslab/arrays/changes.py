@@ -134,11 +134,10 @@ class ChangeLog:
             return True
         if not self._remote or now - self._looked >= LOOK_AFTER:
             try:
-                entry = self._store.stat(_WATCH)
+                (version,) = self._store.versions("", [_WATCH])
             except HyperslabError:
                 return True
             self._looked = now
-            version = None if entry is None else entry.version
             if version != self._mark[0]:
                 self._mark = version, now
         return self._mark[0] is not None and now - self._mark[1] < _WATCHED_FOR

@@ -49,12 +49,16 @@ class KeyWriter:
         self._writer = writer
         self._resizer = resizer
 
+    def known_memory(self, path: str) -> int | None:
+        """Memory of `put` besides its data, for a chunk of the array as it was last found; None if none was."""
+        _, _, name = self._locate(path)
+        array = None if name else self._catalog.last_known_array(path)
+        return 0 if name else None if array is None else self._writer.memory(array, 1)
+
     def memory(self, path: str) -> int:
-        """Memory of `put` besides its data, for a chunk of the array as it was last found."""
-        mount, key, name = self._locate(path)
-        if name:
-            return 0
-        array = self._catalog.last_known_array(path) or self._catalog.array_above(mount, key, fresh=True)
+        """As `known_memory`, of an array that is looked up."""
+        mount, key, _ = self._locate(path)
+        array = self._catalog.array_above(mount, key, fresh=True)
         return 0 if array is None else self._writer.memory(array, 1)
 
     def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:

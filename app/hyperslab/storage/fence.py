@@ -18,6 +18,8 @@ PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
 DIRECTORY: Final = PATH | getattr(os, "O_DIRECTORY", 0)
 READ_DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
+_MODE: Final = 0o666
+"""Permissions of a file that is created, less the process's mask."""
 
 Identity = tuple[int, int]
 """Device and inode."""
@@ -66,8 +68,8 @@ class Fence:
         return base
 
     def open(self, path: str, flags: int, base: Root | None = None) -> int:
-        """A descriptor of an existing file or directory, which the caller closes; ``base`` saves several calls the
-        check of the root."""
+        """A descriptor of a file or directory, which the caller closes; it exists, or ``flags`` create it. ``base``
+        saves several calls the check of the root."""
         base = base or self.base()  # referenced until the end, so that it stays open
         if (openat2 := self._openat2) is not None:
             descriptor, number = openat2(base.descriptor, path or ".", flags)
@@ -179,7 +181,8 @@ class _OpenAt2:
         """A descriptor and 0, or -1 and the errno."""
         how = self._how.get(flags)
         if how is None:
-            struct = _How(flags | os.O_CLOEXEC, 0, 0x08 | 0x02)  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+            mode = _MODE if flags & os.O_CREAT else 0
+            struct = _How(flags | os.O_CLOEXEC, mode, 0x08 | 0x02)  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
             how = self._how[flags] = struct, ctypes.addressof(struct)
         name = os.fsencode(path)
         while True:
@@ -198,7 +201,7 @@ def identity_of(stat: os.stat_result) -> Identity:
 def _open_unless_link(name: str, flags: int, directory: int) -> int | None:
     """A descriptor of a name in a directory; None if it is a symbolic link."""
     try:
-        descriptor = os.open(name, flags | NO_FOLLOW, dir_fd=directory)
+        descriptor = os.open(name, flags | NO_FOLLOW, _MODE, dir_fd=directory)
     except FileNotFoundError:
         raise
     except OSError:  # which one it is for a link depends on the system

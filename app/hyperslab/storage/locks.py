@@ -122,8 +122,7 @@ class FileLocks:
     def _open(self, name: str) -> int:
         for attempt in range(2):
             try:
-                with self._fence.opened(self._directory) as folder:
-                    return os.open(name, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666, dir_fd=folder)
+                return self._fence.open(f"{self._directory}/{name}", os.O_RDWR | os.O_CREAT | NO_FOLLOW)
             except OSError as error:
                 if attempt or error.errno not in (errno.ENOENT, errno.ENOSPC, errno.EDQUOT):
                     raise
@@ -151,6 +150,7 @@ class FileLocks:
     def _is_current(self, descriptor: int, name: str) -> bool:
         """Whether an open file still has this name; raises `OSError`."""
         try:
-            return os.path.samestat(os.fstat(descriptor), self._fence.stat(f"{self._directory}/{name}"))
+            now = os.stat(f"{self._fence.root}/{self._directory}/{name}", follow_symlinks=False)
+            return os.path.samestat(os.fstat(descriptor), now)
         except FileNotFoundError:
             return False

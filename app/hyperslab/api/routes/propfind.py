@@ -7,15 +7,13 @@ from itertools import islice
 from typing import Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from hyperslab.api.exchange import Exchange
 from hyperslab.api.params import KeyPath
 from hyperslab.api.response import Response, http_date
 from hyperslab.arrays.keys import KeyReader, ListedKey
 from hyperslab.errors import BadParameter
-
-router = APIRouter(default_response_class=Response)
 
 DEPTHS: Final = {"0": 0, "1": 1, "infinity": None}
 MOST: Final = 50_000
@@ -25,13 +23,11 @@ _HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>\n'
 _TOO_MANY: Final = f'{_HEAD}<D:error xmlns:D="DAV:"><D:propfind-finite-depth/></D:error>'
 
 
-@router.api_route("/zarr/{path:node}", name="zarr", methods=["PROPFIND"], include_in_schema=False)
 async def list_keys(request: Request, path: KeyPath) -> Response:
     """Length and time of each key, and the collections."""
     return await _list(Exchange(request), path)
 
 
-@router.api_route("/zarr", name="zarr", methods=["PROPFIND"], include_in_schema=False)
 async def list_stores(request: Request) -> Response:
     """All stores as collections."""
     return await _list(Exchange(request), "")

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 
 from hyperslab import errors
 from hyperslab.api import docs
@@ -49,7 +49,7 @@ from hyperslab.wire import JSON, NPY, RAW
 T = TypeVar("T")
 
 router = Router(prefix="/v1/tile", tags=["tile"], default_response_class=Response, route_class=Route)
-iiif_router = APIRouter(prefix="/v1/tile/iiif", tags=["tile"], default_response_class=Response, route_class=Route)
+iiif_router = Router(prefix="/v1/tile/iiif", tags=["tile"], default_response_class=Response, route_class=Route)
 """Not of a service with a store called ``iiif``, which hides this alias."""
 
 REFUSALS = docs.problems(

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from hyperslab import errors
 from hyperslab.access import Action
@@ -28,7 +28,8 @@ from hyperslab.api.params import KeyPath
 from hyperslab.api.ranges import ByteRange, place_of
 from hyperslab.api.representation import Body, Reply, Representation, respond
 from hyperslab.api.response import Buffer, Response, caching, etag_of, strong_etag
-from hyperslab.api.routing import Route
+from hyperslab.api.routes import propfind
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import received_body
 from hyperslab.api.values_out import accepts
 from hyperslab.api.writing import document_check, key_check
@@ -38,7 +39,9 @@ from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound, ReadForbidden
 from hyperslab.wire import HTML, JSON, RAW
 
-router = APIRouter(default_response_class=Response, route_class=Route)
+router = Router(prefix="/zarr", default_response_class=Response, route_class=Route)
+router_of_v2 = Router(prefix="/zarr2", default_response_class=Response, route_class=Route)
+router_of_v3 = Router(prefix="/zarr3", default_response_class=Response, route_class=Route)
 
 KEY = docs.problems(
     errors.KeyNotFound, errors.FormNotFound, errors.BadMetadata, errors.PreconditionFailed
@@ -57,7 +60,7 @@ READING = docs.headers(*docs.READING)
 
 
 @router.get(
-    "/zarr/{path:node}",
+    "/{path:node}",
     name="zarr",
     tags=["zarr"],
     summary="Read a key of a store",
@@ -71,8 +74,8 @@ async def get_key(request: Request, path: KeyPath) -> Response:
     return await _key(Exchange(request), "zarr", path)
 
 
-@router.get(
-    "/zarr2/{path:node}",
+@router_of_v2.get(
+    "/{path:node}",
     name="zarr2",
     tags=["zarr"],
     summary="Read a key of any node as Zarr v2 has it",
@@ -85,8 +88,8 @@ async def get_key_of_v2(request: Request, path: KeyPath) -> Response:
     return await _key(Exchange(request), "zarr2", path)
 
 
-@router.get(
-    "/zarr3/{path:node}",
+@router_of_v3.get(
+    "/{path:node}",
     name="zarr3",
     tags=["zarr"],
     summary="Read a key of any node as Zarr v3 has it",
@@ -99,16 +102,8 @@ async def get_key_of_v3(request: Request, path: KeyPath) -> Response:
     return await _key(Exchange(request), "zarr3", path)
 
 
-@router.get("/zarr", name="zarr", include_in_schema=False)
-@router.get("/zarr2", name="zarr2", include_in_schema=False)
-@router.get("/zarr3", name="zarr3", include_in_schema=False)
-async def get_stores(request: Request) -> Response:
-    """The index of all stores."""
-    return await _key(Exchange(request), request.scope["route"].name, "")
-
-
 @router.put(
-    "/zarr/{path:inner}",
+    "/{path:inner}",
     name="zarr",
     tags=["writing"],
     summary="Write a metadata document or an encoded chunk",
@@ -127,14 +122,15 @@ async def put_key(request: Request, path: KeyPath) -> Response:
     await _require(asked, "write", path)
     is_document = path.rpartition("/")[2] in NAMES
     check, writer = document_check(asked, path) if is_document else key_check(asked), asked.service.key_writer
-    extra_bytes = await asked.run(writer.memory, path)
+    if (extra_bytes := writer.known_memory(path)) is None:
+        extra_bytes = await asked.run(writer.memory, path)
     async with received_body(asked, extra_bytes=extra_bytes) as body:
         put = await asked.write(_node_of(path), writer.put, path, body, check)
     return Response(201 if put.created else 204, ((b"etag", strong_etag(put.version).encode("latin-1")),))
 
 
 @router.delete(
-    "/zarr/{path:inner}",
+    "/{path:inner}",
     name="zarr",
     tags=["writing"],
     summary="Remove a key",
@@ -150,6 +146,18 @@ async def delete_key(request: Request, path: KeyPath) -> Response:
     if not await asked.write(_node_of(path), delete, path, check):
         raise KeyNotFound(path)
     return Response(204, ())
+
+
+@router.get("", name="zarr", include_in_schema=False)
+@router_of_v2.get("", name="zarr2", include_in_schema=False)
+@router_of_v3.get("", name="zarr3", include_in_schema=False)
+async def get_stores(request: Request) -> Response:
+    """The index of all stores."""
+    return await _key(Exchange(request), request.scope["route"].name, "")
+
+
+for place, endpoint in (("/{path:node}", propfind.list_keys), ("", propfind.list_stores)):
+    router.add_api_route(place, endpoint, name="zarr", methods=["PROPFIND"], include_in_schema=False)
 
 
 async def _require(request: Exchange, action: Action, path: str) -> None:
