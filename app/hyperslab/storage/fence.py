@@ -18,7 +18,7 @@ PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
 DIRECTORY: Final = PATH | getattr(os, "O_DIRECTORY", 0)
 READ_DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
-_MODE: Final = 0o666
+FILE_MODE: Final = 0o666
 """Permissions of a file that is created, less the process's mask."""
 
 Identity = tuple[int, int]
@@ -181,7 +181,7 @@ class _OpenAt2:
         """A descriptor and 0, or -1 and the errno."""
         how = self._how.get(flags)
         if how is None:
-            mode = _MODE if flags & os.O_CREAT else 0
+            mode = FILE_MODE if flags & os.O_CREAT else 0
             struct = _How(flags | os.O_CLOEXEC, mode, 0x08 | 0x02)  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
             how = self._how[flags] = struct, ctypes.addressof(struct)
         name = os.fsencode(path)
@@ -201,7 +201,7 @@ def identity_of(stat: os.stat_result) -> Identity:
 def _open_unless_link(name: str, flags: int, directory: int) -> int | None:
     """A descriptor of a name in a directory; None if it is a symbolic link."""
     try:
-        descriptor = os.open(name, flags | NO_FOLLOW, _MODE, dir_fd=directory)
+        descriptor = os.open(name, flags | NO_FOLLOW, FILE_MODE, dir_fd=directory)
     except FileNotFoundError:
         raise
     except OSError:  # which one it is for a link depends on the system

@@ -15,7 +15,7 @@ from typing import Final
 
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError, StoreFull, StoreTimeout
 from hyperslab.storage.base import Entry
-from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
+from hyperslab.storage.fence import DIRECTORY, FILE_MODE, NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.keys import HIDDEN
 
 ABSENT_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
@@ -119,7 +119,7 @@ class FileWriter:
     def write(self, folder: int, parts: Sequence[memoryview]) -> tuple[str, int]:
         """Write ``parts``, one after the other, under a temporary name; returns name and descriptor."""
         name = f"{TEMPORARY}{os.getpid()}.{time.time_ns():x}.{next(self._count)}"
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=folder)
         try:
             for part in parts:
                 done = 0
@@ -169,7 +169,7 @@ class FileWriter:
     def _stamp_by_clock(self, descriptor: int, resolution: int) -> None:
         """Set a unique modification time, from the shared clock, in multiples of ``resolution``."""
         with self._clock, self.folder(HIDDEN) as folder:
-            clock = os.open("clock", os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666, dir_fd=folder)
+            clock = os.open("clock", os.O_RDWR | os.O_CREAT | NO_FOLLOW, FILE_MODE, dir_fd=folder)
             try:
                 if self._file_locks:
                     fcntl.flock(clock, fcntl.LOCK_EX)

@@ -27,8 +27,7 @@ CONVERTIBLE: Final = {
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is an ordinary blank
 
-_PLAIN: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]*")  # nearly all names
-_PLAIN_PATH: Final = re.compile(f"{_PLAIN.pattern}(?:/{_PLAIN.pattern})*")
+_PLAIN: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")  # nearly all paths
 
 
 def normalise_path(text: str) -> str:
@@ -37,7 +36,7 @@ def normalise_path(text: str) -> str:
     Backslashes become slashes; leading, trailing and repeated slashes are removed. ``text`` is already percent-decoded.
     Raises `errors.BadPath`.
     """
-    if len(text) <= MAX_KEY_BYTES and _PLAIN_PATH.fullmatch(text):
+    if len(text) <= MAX_KEY_BYTES and _PLAIN.fullmatch(text):
         return text
     segments = [segment for segment in text.replace("\\", "/").split("/") if segment]
     for segment in segments:

@@ -36,7 +36,7 @@ from hyperslab.storage.base import (
     WritersSafe,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Siblings
+from hyperslab.storage.fence import FILE_MODE, NO_FOLLOW, READ_DIRECTORY, Fence, Siblings
 from hyperslab.storage.files import (
     ABSENT_ERRORS,
     FileWriter,
@@ -225,7 +225,7 @@ class LocalStore(Store):
         if create:
             self._require_writable()
             flags = os.O_RDWR | os.O_CREAT | NO_FOLLOW
-            descriptor = self._in_folder(key, lambda folder, name: os.open(name, flags, 0o666, dir_fd=folder))
+            descriptor = self._in_folder(key, lambda folder, name: os.open(name, flags, FILE_MODE, dir_fd=folder))
         else:
             try:
                 descriptor = self._fence.open(key, os.O_RDONLY | NO_FOLLOW)
