@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.chunks import UNKNOWN, ReadCost
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import ReadPlan
@@ -20,6 +23,7 @@ from hyperslab.arrays.service import build
 from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import Cancelled, TooLarge
+from hyperslab.storage.base import at_once
 from hyperslab.wire import SelectionItem
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, open_array, plan_items, read_all, service_on, service_over, zarr_array
@@ -125,6 +129,34 @@ def test_an_answer_that_would_wash_out_the_cache_is_read_around_it(tmp_path: Pat
 
         assert service.reader.count_cached(service.reader.look_up(plan)) == 1
         assert service.cache.stats().entries == 1
+
+
+def test_the_event_loop_does_not_wait_for_a_thread_that_loads_the_same_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preadv = os.preadv
+    monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
+    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset, _=0: preadv(descriptor, buffers, offset))
+    zarr_array(tmp_path, np.arange(100, dtype="<i4"), (100,))
+    with service_on(tmp_path) as service, ThreadPoolExecutor(2) as pool:
+        array, (loading, go_on) = open_array(service), (Event(), Event())
+        name = array.cache_key(array.chunk_key((0,)))
+
+        def slowly() -> tuple[NDArray[Any], str, int]:
+            loading.set()
+            assert go_on.wait(60)
+            return np.arange(100, dtype="<i4"), "other", 400
+
+        def read() -> NDArray[Any]:
+            with at_once():
+                return service.reader.read(plan_items(service.reader, array, ()))[0]
+
+        pool.submit(service.cache.load, name, UNKNOWN, slowly)
+        assert loading.wait(60)
+        try:
+            assert pool.submit(read).result(60).tolist() == [*range(100)]
+        finally:
+            go_on.set()
 
 
 @pytest.mark.parametrize(("dtype", "nbytes"), [("<i4", 400), (str, 7200)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from hyperslab.api.conditional import UNCONDITIONAL
@@ -38,7 +39,8 @@ class Body:
     """A body of ``size`` bytes (None: known after ``make``), read only if needed: as it is sent, by ``open``, or as a
     whole, by ``make``, which blocks.
 
-    ``memory``: its maximum memory. ``cost``: headers with the present or expected cost of the read.
+    ``memory``: its maximum memory. ``cost``: headers with the present or expected cost of the read. ``is_light``: it is
+    made on the event loop if no disk is waited for, see `Threads.at_once`.
     """
 
     size: int | None
@@ -46,6 +48,7 @@ class Body:
     open: Opener | None = None
     make: Callable[[Cancel], Content] | None = None
     cost: Callable[[], Headers] = tuple
+    is_light: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,11 @@ class Representation:
                 responses.put(request.scope, self.sources, etag, (), always, None)
             return Response(304, always)
         if isinstance(body, Body) and body.make is not None and request.method != "HEAD":
-            cancel = await request.hold(body.memory)  # until the client has received it
-            return await self.with_content(await request.run(body.make, cancel)).respond(request)
+            content = request.context.threads.at_once(partial(body.make, Cancel())) if body.is_light else None
+            if content is None:
+                cancel = await request.hold(body.memory)  # until the client has received it
+                content = await request.run(body.make, cancel)
+            return await self.with_content(content).respond(request)
         size = body.size if isinstance(body, Body) else len(body)
         text = request.header(b"range") if request.method == "GET" else None
         ranges = None

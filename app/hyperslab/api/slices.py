@@ -19,8 +19,8 @@ from hyperslab.api.middleware.replay import MAX_KEYS, Sources
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.params import ComputedQuery, PlanQuery, SliceQuery, ValuesQuery, WriteQuery
 from hyperslab.api.ranges import ByteRange
-from hyperslab.api.representation import Body, Content, Representation
-from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers, etag_of
+from hyperslab.api.representation import Body, Content, Reply, Representation
+from hyperslab.api.response import Buffer, Headers, array_headers, caching, cost_headers, etag_of
 from hyperslab.api.services import Services
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.values_out import (
@@ -283,7 +283,7 @@ class _Streamed(_Values):
 class _Whole(_Values):
     """Values that are read, and encoded, before any is sent."""
 
-    def body(self) -> Body:
+    def body(self, *, is_light: bool) -> Body:
         query, plan, reader = self.query, self.plan, self.context.service.reader
         size = None
         if query.bins is not None:
@@ -295,7 +295,7 @@ class _Whole(_Values):
         else:
             size = len(query.prefix) + query.nbytes
             memory = plan.nbytes + self.decoding * plan.nbytes + reader.working_memory(plan)
-        return Body(size, memory, make=self.make, cost=self.cost)
+        return Body(size, memory, make=self.make, cost=self.cost, is_light=is_light)
 
     def make(self, cancel: Cancel) -> Content:
         """The whole body, with the tag of the data read; blocks.
@@ -376,7 +376,7 @@ def _sources(plan: ReadPlan) -> Sources | None:
 
 async def array_reply(
     request: Exchange, array: ArrayNode, items: Sequence[SelectionItem], values: ValuesQuery
-) -> Response:
+) -> Reply:
     """The response for a slice or a chunk.
 
     A small response without conditions or ranges is read at once, and its tag is made of versions read with the data.
@@ -406,36 +406,34 @@ async def array_reply(
         ready = reader.look_up_cached(plan)
         cached = None if ready is None else plan.touched
     facts = (context, query, ready or plan, cached, {"plan": perf_counter() - began})
-    body: Body | Content | None = None
-    if ready is not None:
-        body = _Whole(*facts).make(Cancel())
-    elif in_parts and is_binary:
+    body: Body | bytes = b""
+    if in_parts and is_binary:
         body = _Streamed(*facts).body()
-    elif tag is None and is_binary and reader.is_light(plan):
-        body = context.threads.at_once(partial(_Whole(*facts).make, Cancel()))
-    body = body or _Whole(*facts).body()
+    elif ready is None:
+        body = _Whole(*facts).body(is_light=is_binary and reader.is_light(plan))
     representation = Representation(
         None if tag is None else values_etag(tag, query.words),
         query.media_type,
-        body if isinstance(body, Body) else b"",
+        body,
         headers=array_headers(query.shape, query.dtype),
         always=caching(array.mount, options, negotiated=values.format is None),
         sources=None if query.layout else _sources(plan),
     )
-    if isinstance(body, Content):
-        representation = representation.with_content(body)
-    return await representation.respond(request)
+    if ready is not None:
+        representation = representation.with_content(_Whole(*facts).make(Cancel()))
+    # what is remote is read while its documents are looked up, see `optimistically`
+    return await representation.respond(request) if array.mount.is_remote else representation
 
 
 async def labelled_reply(
     request: Exchange, array: ArrayNode, items: Sequence[SelectionItem], query: SliceQuery
-) -> Response:
+) -> Reply:
     """The response for a slice that is selected by labels."""
     return await array_reply(request, *await with_labels(request, array, items, query), query)
 
 
-async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:
-    """The response of ``answer`` for the array at ``path``, made `optimistically`."""
+async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Reply]]) -> Reply:
+    """The reply of ``answer`` for the array at ``path``, made `optimistically`."""
     node = request.service.catalog.remembered(path)
     array = node if isinstance(node, ArrayNode) else None
     return await optimistically(request, array, partial(request.open_array, path), answer)

@@ -25,7 +25,7 @@ from hyperslab.engine.indexing import ChunkProjection, StoredParts, values_of
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run, covers
 from hyperslab.errors import ChunkNotFound
-from hyperslab.storage.base import VersionConflict
+from hyperslab.storage.base import AT_ONCE, VersionConflict
 
 T = TypeVar("T")
 NDArray = np.ndarray[Any, np.dtype[Any]]
@@ -162,7 +162,7 @@ class ChunkReader:
             self._place(part, want.cached, out)
             cost.add(cached=1)
             return version
-        if want.keep and want.runs is None:
+        if want.keep and want.runs is None and not AT_ONCE.get():  # there, no thread that loads it is waited for
             return self._read_through_cache(part, key, version, out, cost)
         return self._read_around_cache(want, key, out, cost)
 
@@ -192,7 +192,7 @@ class ChunkReader:
         Large chunks are cached when they are read again: at first what is decoded then, and all of it once that does
         not suffice.
         """
-        cached = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
+        cached = self._cache.get(name, version) if self._cache.limit else None
         if cached is not None:
             return ChunkRequest(part, cached, None, False, name)
         runs, metadata, before = self._runs(part), self._metadata, None
@@ -240,7 +240,7 @@ class ChunkReader:
             return chunk, stored.version, chunk_nbytes(chunk)
 
         try:
-            loaded = self._cache.load(self._array.cache_key(key), version, load, count_miss=version == UNKNOWN)
+            loaded = self._cache.load(self._array.cache_key(key), version, load, count_miss=False)
         except Vanished:
             self._place_fill(part, key, out)
             return None
@@ -312,7 +312,7 @@ class ChunkReader:
             return
         metadata, target = self._metadata, None
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.numpy.hasobject
-        if alike and isinstance(part, ChunkProjection):
+        if alike and isinstance(part, ChunkProjection) and not want.keep:
             target = part.contiguous_out(out, metadata.order)
         if target is not None:
             codec.decode_into(stored, target, key)
@@ -333,6 +333,7 @@ class ChunkReader:
         """Place a chunk of which the runs ``decoded`` (None: all) are defined, and cache it if it is to be kept."""
         self._place(want.part, chunk, out)
         if want.keep and decoded is None:
+            chunk.setflags(write=False)
             self._cache.put(want.name, version or "", chunk, chunk_nbytes(chunk))
         elif want.keep and decoded is not None:
             nbytes = sum([stop - start for start, stop in decoded]) * chunk.itemsize

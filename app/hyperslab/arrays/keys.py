@@ -36,7 +36,7 @@ from hyperslab.errors import (
     StoredTooLarge,
     StoreError,
 )
-from hyperslab.storage.base import Part, Stored, VersionConflict, at_once
+from hyperslab.storage.base import Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 ARRAY: Final = ".zarray"
@@ -109,17 +109,15 @@ class KeyReader:
         self._max_nodes = max_nodes
         self._made = VersionedCache[bytes](made_bytes)
 
-    def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey:
-        """`find` without waiting for more than the metadata of files; raises `BlockingIOError` for all but chunks of
-        local arrays that were opened before and have not changed, and if bytes are not in the system's memory."""
+    def find_known(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | None:
+        """`find` for chunks of local arrays that were opened before and have not changed; else None."""
         array = self._catalog.last_known_array(path)
         if array is None or array.mount.is_remote or OWN_MEMBER in array.metadata.document:
-            raise BlockingIOError
+            return None
         if self._catalog.open_known(array.path) is None:
-            raise BlockingIOError
+            return None
         parent, _, name = path.rpartition("/")
-        with at_once():
-            stored = self._stored(parent, name, wanted)
+        stored = self._stored(parent, name, wanted)
         if stored is None:
             raise KeyNotFound(path)
         return stored

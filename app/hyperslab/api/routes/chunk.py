@@ -48,7 +48,7 @@ async def get_chunk(
         array = await asked.open_array(path)
         return await _stored_reply(asked, array, parse_coords(array, chunk))
 
-    async def values(array: ArrayNode) -> Response:
+    async def values(array: ArrayNode) -> Reply:
         return await array_reply(asked, array, array.metadata.grid.bounds(parse_coords(array, chunk)), query)
 
     return await respond(asked, stored if query.format == "stored" else partial(answer_from, path, asked, values))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
 
@@ -229,10 +228,8 @@ async def find_key(request: Exchange, route: str, path: str) -> StoredKey | Made
     """The key at ``path``. Known wanted bytes are read in the same request as size and version; else the key is looked
     up. For a chunk of a local store both are done on the event loop if nothing there blocks: a thread takes longer."""
     keys, wanted = request.context.keys[route], wanted_bytes(request)
-    if route == "zarr":
-        with suppress(BlockingIOError):
-            return keys.find_at_once(path, wanted)
-    return await request.run(keys.find, path, wanted)
+    known = request.context.threads.at_once(partial(keys.find_known, path, wanted)) if route == "zarr" else None
+    return known if known is not None else await request.run(keys.find, path, wanted)
 
 
 def wanted_bytes(request: Exchange) -> tuple[int, int] | None:
