@@ -171,6 +171,23 @@ def test_present_chunks_cost_no_look_and_absent_ones_one_listing(tmp_path: Path,
     assert listed == ["open/", "sparse/"]
 
 
+@pytest.mark.parametrize("remote", [False, True])
+def test_where_chunks_lie_is_known_after_the_first_write_of_a_new_array(tmp_path: Path, remote: bool) -> None:
+    listed: list[str] = []
+    writable = StoreConfig(name="data", url=str(tmp_path), writable=True)
+    store = HookedStore(open_store(writable), cheap_stat=not remote)
+    service = build([MountedStore("data", store, writable=True)])
+    with served(create_app(service)) as url, httpx.Client(base_url=url) as http:
+        made = {"kind": "array", "shape": [4, 4], "chunks": [2, 2], "dtype": "<i4"}
+        http.put("/v1/metadata/data/a", json=made).raise_for_status()
+        for row in range(3):
+            http.put(f"/v1/slice/data/a?select={row}", json=row + 1).raise_for_status()
+            store.before_listing = listed.append
+        found = http.get("/v1/slice/data/a?select=:,0&format=json").json()
+
+    assert (found, listed) == ([1, 2, 3, 0], [])
+
+
 def test_a_failing_look_fails_the_read_and_is_not_remembered(tmp_path: Path) -> None:
     stored(tmp_path / "a", 2, encoding("v2", "/"), None)
 

@@ -361,7 +361,10 @@ class Catalog:
         is_open = metadata.zarr_format == 2 and metadata.document.get("dimension_separator") is None
         if is_open and mount.dimension_separator is not None:
             form = KeyForm("", mount.dimension_separator)
-        node = node if form is None else node.with_keys(form)
+        if form is not None and (
+            form.problem is not None or form[:2] != (metadata.grid.prefix, metadata.grid.separator)
+        ):
+            node = node.with_keys(form)
         return node if self.with_head is None or OWN_MEMBER not in metadata.document else self.with_head(node)
 
     def remembered(self, path: str) -> Node | None:

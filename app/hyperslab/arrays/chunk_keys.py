@@ -2,8 +2,8 @@
 saying so, and the reverse.
 
 Readers look only when a chunk is absent, writers always: at some of the keys below the array, and at other keys of
-absent chunks. What is found is remembered for a minute; that no chunk is there, or that the store failed, is not. Where
-keys of another form were found, each absent chunk is looked for again.
+absent chunks. What is found, or written first, is remembered for a minute; that no chunk is there, or that the store
+failed, is not. Where keys of another form were found, each absent chunk is looked for again.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ def located(array: ArrayNode, absent: Sequence[Coords] = ()) -> ArrayNode:
         else:
             mount.key_forms.put(array.prefix, array.data_id, form, 1)
     return array if form is None else array.with_keys(form)
+
+
+def remember_keys(array: ArrayNode) -> None:
+    """Remember that chunks are stored under the keys of an array of which there was none before."""
+    grid, forms = array.metadata.stored_grid, array.mount.key_forms
+    form = KeyForm(grid.prefix, grid.separator, None, time.monotonic() + _SECONDS)
+    forms.put(array.prefix, array.data_id, forms.get(array.prefix, array.data_id, count_miss=False) or form, 1)
 
 
 def is_settled(array: ArrayNode) -> bool:

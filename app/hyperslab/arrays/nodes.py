@@ -323,10 +323,10 @@ class ArrayNode:
 
     def with_keys(self, form: KeyForm) -> ArrayNode:
         """The array with keys of chunks of another form."""
-        metadata = self.metadata.with_keys(form.prefix, form.separator)
-        problems = () if form.problem is None else (form.problem,)
-        alike = metadata is self.metadata and problems == self.problems
-        return self if alike else replace(self, metadata=metadata, problems=problems)
+        grid, problems = self.metadata.grid, () if form.problem is None else (form.problem,)
+        if form[:2] == (grid.prefix, grid.separator) and problems == self.problems:
+            return self
+        return replace(self, metadata=self.metadata.with_keys(form.prefix, form.separator), problems=problems)
 
     @property
     def axis_names(self) -> tuple[str | None, ...] | None:

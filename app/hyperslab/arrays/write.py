@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.chunk_keys import remember_keys
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import Permit, node_lease, node_lock
 from hyperslab.arrays.nodes import ArrayNode
@@ -210,6 +211,9 @@ class Writer:
         try:
             with node_lock(mount, prefix, shared=shared):
                 yield self._catalog.open_array(path, fresh=True), writers
+                for writer in writers:
+                    if any(writer.written.values()):
+                        remember_keys(writer.array)
         except BaseException:
             with suppress(HyperslabError):
                 self._clear_late(path, writers)

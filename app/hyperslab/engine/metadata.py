@@ -165,8 +165,6 @@ class ArrayMetadata:
 
     def with_keys(self, prefix: str, separator: Separator) -> ArrayMetadata:
         """The metadata with other keys of chunks than the document states."""
-        if (prefix, separator) == (self.grid.prefix, self.grid.separator):
-            return self
         grid, stored = (replace(grid, prefix=prefix, separator=separator) for grid in (self.grid, self.stored_grid))
         return replace(self, dimension_separator=separator, grid=grid, stored_grid=stored)
 
