@@ -48,6 +48,7 @@ def test_documents_are_made_for_groups_that_only_their_children_show(folder: Pat
         assert set(made(keys, "data/deep/.zmetadata")["metadata"]) == {".zgroup", "b/.zarray", "b/.zattrs"}
         assert "data/a/.zarray" in made(keys, ".zmetadata")["metadata"]
         assert keys.index("") == [".zgroup", ".zmetadata", "data/"]
+        assert KeyReader(service.catalog, service.reader, max_nodes=3).find("data/.zmetadata")
         with pytest.raises(FormNotFound, match="at most 2 nodes"):
             KeyReader(service.catalog, service.reader, max_nodes=2).find("data/.zmetadata")
         (folder / "a" / ".zarray").write_text("{}")

@@ -28,8 +28,8 @@ MAX_ENTRIES: Final = 1000
 """Entries in a log. More in one flush become a single one for their common prefix."""
 _WATCHED_FOR: Final = 900.0
 _RENEW_AFTER: Final = 300.0
-LOOK_AFTER: Final = 1.0
-"""Seconds for which the watch mark of a remote store is cached."""
+LOOK_AFTER: Final = (1.0, 0.02)
+"""Seconds for which the watch mark is cached, of a remote store and of a folder."""
 
 
 class Entry(NamedTuple):
@@ -78,7 +78,7 @@ class ChangeLog:
         self._store = store
         self._on_flush = on_flush
         self.writable = writable
-        self._remote = not store.capabilities.cheap_stat
+        self._look_after = LOOK_AFTER[store.capabilities.cheap_stat]
         self._lock = Lock()
         self._pending: list[Entry] = []
         self._flushing = False
@@ -115,8 +115,8 @@ class ChangeLog:
             with self._store.lock(_LOG):
                 self._store.put(_LOG, _text(new_log()))
         self._renewed = time.monotonic()
-        if self._remote and not is_watched:
-            time.sleep(LOOK_AFTER)  # until no replica has the earlier state cached
+        if not is_watched:
+            time.sleep(self._look_after)  # until no worker or replica has the earlier state cached
 
     def read(self, known: tuple[str | None, Log]) -> tuple[str | None, Log]:
         """Version and content of the log; the ``known`` ones if the version is the same."""
@@ -132,7 +132,7 @@ class ChangeLog:
         now = time.monotonic()
         if now - self._renewed < _RENEW_AFTER:
             return True
-        if not self._remote or now - self._looked >= LOOK_AFTER:
+        if now - self._looked >= self._look_after:
             try:
                 (version,) = self._store.versions("", [_WATCH])
             except HyperslabError:

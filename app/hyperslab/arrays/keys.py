@@ -382,7 +382,7 @@ class KeyReader:
         """``left``: groups below that are not yet looked at, by relative path, and whether they are to be opened."""
         catalog, mount = self._catalog, group.mount
         self._check_count(group, catalog.count_folders(group, self._max_nodes + 1))
-        seen, count, is_known = hashlib.blake2b(group.version.encode(), digest_size=12), 1, True
+        seen, count, is_known = hashlib.blake2b(group.version.encode(), digest_size=12), 0, True
         end = time.monotonic() + self.consolidation_seconds
         while left:
             folder, inner, reads = left.pop()
