@@ -33,8 +33,8 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 231
-TEST_LINES = 56_830
-DOCUMENT_WORDS = 55_759
+TEST_LINES = 56_831
+DOCUMENT_WORDS = 55_774
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 28_037
 """Of all pages but those for developers, without examples."""
