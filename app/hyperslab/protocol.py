@@ -5,7 +5,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from hyperslab.api.response import Deadline, Joined
+from hyperslab.api.response import Deadline, JoinedTransport
 
 
 class Protocol(HttpToolsProtocol):
@@ -39,7 +39,7 @@ class Protocol(HttpToolsProtocol):
         del self.url  # it is there while a head is read
         self.headers = []  # the parser appends trailers, which are not headers (RFC 9110 §6.5.1)
         if self.scope["method"] != "HEAD":
-            self.cycle.transport = Joined(self.transport)  # type: ignore[assignment]
+            self.cycle.transport = JoinedTransport(self.transport)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
+
 from tests.architecture.sources import Module, importers, modules
 from tests.benchmarks.registry import SUITES
 from tests.benchmarks.suites.tuning import CONSTANTS
@@ -30,6 +32,21 @@ SMALL_FUNCTIONS = {
     **{"server": 0, "settings": 1, "storage": 17, "streams": 5, "tiles": 20, "viewer": 0, "welcome": 2, "wire": 5},
 }
 """By package or module, how many private functions have one caller and fewer lines. The figures only go down."""
+
+MECHANISMS = {
+    "ThreadPoolExecutor": {"api.threads", "arrays.workers", "client.session", "storage.base", "storage.objects"}
+    | {"streams.writer"},
+    "OrderedDict": {"cache", "arrays.nodes", "arrays.feed", "api.services", "conversion.model", "streams.tails"},
+    "sleep": {"wire.retry", "api.metrics", "api.middleware.audit", "arrays.changes", "arrays.feed", "arrays.lease"}
+    | {"client.session", "server", "storage.local"},
+}
+"""Modules that make threads, forget the oldest, and wait. Chunks are worked on by `arrays.workers`, a cache is a
+`VersionedCache`, and an attempt one of `wire.retry.attempts`. The sets only get smaller."""
+
+IRREGULAR = {"Built", "Cut", "Done", "Found", "Given", "Held", "Kept", "Known", "Left", "Lost", "Made", "Read", "Seen"}
+IRREGULAR |= {"Sent", "Shown", "Split", "Taken", "Told", "Written"}
+NOUNS = {"ChangeFeed", "Made"}
+"""Names that end like participles; `Made` is what the public functions of `conversion` return."""
 
 
 def small_functions(module: Module) -> Iterator[str]:
@@ -74,6 +91,32 @@ def test_a_private_function_has_two_callers_or_some_lines() -> None:
         found.setdefault(module.layer, []).extend(f"{module.name}.{name}" for name in small_functions(module))
 
     assert {layer: names for layer, names in found.items() if len(names) > SMALL_FUNCTIONS.get(layer, 0)} == {}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_there_is_one_pool_one_cache_and_one_retry(mechanism: str) -> None:
+    users = {
+        module.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call | ast.keyword)
+        for made in [node.func if isinstance(node, ast.Call) else node.value]
+        if _name(made.value if isinstance(made, ast.Subscript) else made) == mechanism
+    }
+
+    assert users == MECHANISMS[mechanism]
+
+
+def test_classes_are_named_by_nouns_and_not_by_participles() -> None:
+    """But for errors, which say what has happened."""
+    classes = [node for module in modules() for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    bases = {node.name: [_name(base) or "" for base in node.bases] for node in classes}
+
+    def is_error(name: str) -> bool:
+        return name.endswith(("Error", "Exception")) or any(map(is_error, bases.get(name, ())))
+
+    words = {name: re.findall("[A-Z][a-z0-9]*", name)[-1] for name in bases if not is_error(name)}
+    assert {name for name, last in words.items() if last.endswith("ed") or last in IRREGULAR} == NOUNS
 
 
 def test_constants_that_tune_are_few_and_name_their_benchmark() -> None:

@@ -16,10 +16,10 @@ from hyperslab.storage.base import (
     Folders,
     Keep,
     Listing,
-    Part,
     Store,
-    Stored,
-    Unserved,
+    StoredRange,
+    StoredValue,
+    UnservedEntry,
 )
 
 
@@ -65,7 +65,7 @@ class CountingStore(Store):
     def capabilities(self) -> Capabilities:
         return replace(self.inner.capabilities, **self.claims)
 
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> StoredValue | None:
         self._read(key)
         return self.inner.get(key, max_bytes)
 
@@ -75,10 +75,10 @@ class CountingStore(Store):
         max_bytes: int = MAX_BYTES,
         *,
         denied_is_absent: bool = False,  # noqa: ARG002
-    ) -> list[Stored | None]:
+    ) -> list[StoredValue | None]:
         return [self.get(key, max_bytes) for key in keys]
 
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+    def get_part(self, key: str, start: int, stop: int) -> StoredRange | None:
         self._read(key)
         try:
             return self.inner.get_part(key, start, stop)
@@ -131,7 +131,7 @@ class CountingStore(Store):
         self.before("list_folders", [prefix])
         return self.inner.list_folders(prefix, first, count)
 
-    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[Entry]:
         self.before("list_prefix", [prefix])
         return self.inner.list_prefix(prefix, unserved)
 

@@ -17,7 +17,7 @@ from hyperslab.arrays.lease import Permit
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import StoreError, WriteConflict
-from hyperslab.storage.base import Entry, Unserved
+from hyperslab.storage.base import Entry, UnservedEntry
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, read_all, service_on, snapshot
 
@@ -105,7 +105,7 @@ def test_links_in_a_circle_are_listed_and_deleted_as_the_links_they_are(tmp_path
 class HalfListed(CountingStore):
     """Fails while it lists all that lies below ``g``."""
 
-    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[Entry]:
         yield from super().list_prefix(prefix, unserved)
         if prefix == "g/":
             raise StoreError("data", prefix, "no answer")

@@ -16,7 +16,7 @@ from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import new_document
 from hyperslab.errors import NodeExists, StoreError
 from hyperslab.storage import open_store
-from hyperslab.storage.base import Entry, Unserved
+from hyperslab.storage.base import Entry, UnservedEntry
 from hyperslab.storage.conditional import ConditionalDeletes
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, read_all, service_on, snapshot
@@ -218,7 +218,7 @@ class ListedStore(CountingStore):
 
     listings = entries = 0
 
-    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[Entry]:
         self.listings += 1
         for entry in super().list_prefix(prefix, unserved):
             self.entries += 1

@@ -15,7 +15,7 @@ from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.selection import normalise
 from hyperslab.storage import open_store
-from hyperslab.storage.base import MAX_BYTES, Store, Stored
+from hyperslab.storage.base import MAX_BYTES, Store, StoredValue
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
 from tests.s3 import S3Bucket
@@ -37,7 +37,7 @@ class SlowAnswers(CountingStore):
 
     def get_each(
         self, keys: Sequence[str], max_bytes: int = MAX_BYTES, *, denied_is_absent: bool = False
-    ) -> list[Stored | None]:
+    ) -> list[StoredValue | None]:
         found = super().get_each(keys, max_bytes, denied_is_absent=denied_is_absent)
         self._meanwhile()
         return found
@@ -116,7 +116,7 @@ def test_a_read_that_began_before_a_write_is_not_remembered_after_it(store: Slow
     book = VersionBook(store, "never")
     store.put("a/.zarray", b"old")
 
-    store.meanwhile = lambda: book.note("a/.zarray", store.put("a/.zarray", b"new"))
+    store.meanwhile = lambda: book.record("a/.zarray", store.put("a/.zarray", b"new"))
     book.read(["a/.zarray"])
 
     assert book.look_up("a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])

@@ -8,7 +8,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from hyperslab.cache import Loaded, Vanished, VersionedCache
+from hyperslab.cache import LoadResult, Vanished, VersionedCache
 from hyperslab.errors import Cancelled, StoreError
 
 
@@ -65,7 +65,7 @@ def test_a_cancelled_leader_hands_over_to_the_next() -> None:
         assert follower.result(60) == ("value", "v", False)
 
 
-def _ask_while_loading(first: Callable[[], tuple[str, str, int]]) -> tuple[Future[Loaded[str]], Loaded[str]]:
+def _ask_while_loading(first: Callable[[], tuple[str, str, int]]) -> tuple[Future[LoadResult[str]], LoadResult[str]]:
     """Two calls for version X: one whose loader does ``first``, and one that begins while that is under way and whose
     own loader would find X."""
     cache: VersionedCache[str] = VersionedCache(100)

@@ -20,7 +20,7 @@ from hyperslab.arrays.nodes import ChildInfo, MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.arrays.tree import find
 from hyperslab.storage import StoreConfig, open_store, scan
-from hyperslab.storage.base import Entry, Listing, Unserved
+from hyperslab.storage.base import Entry, Listing, UnservedEntry
 from tests.arrays.counting import CountingStore
 from tests.conformance.service import DOCUMENT
 from tests.server import served
@@ -43,7 +43,7 @@ class WatchedStore(CountingStore):
         self.listed[prefix] = len(found.entries) + len(found.prefixes)
         return found
 
-    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[Entry]:
         for number, entry in enumerate(super().list_prefix(prefix, unserved), 1):
             self.listed[prefix] = number
             yield entry

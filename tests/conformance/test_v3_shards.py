@@ -68,7 +68,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iter
     if request.param == "folder":
         service, count = service_of(StoreConfig(name="data", url=str(tmp_path))), 0
         store = service.catalog.mounts["data"].store
-        for name in ("get", "get_part", "get_tail", "get_ranges", "stat", "versions"):
+        for name in ("get", "get_part", "get_end", "get_ranges", "stat", "versions"):
 
             def counted(original: Any, *args: Any, **options: Any) -> Any:
                 nonlocal count
@@ -159,7 +159,7 @@ def test_no_more_bytes_are_read_of_a_folder_than_tensorstore_reads(layouts: Path
             ours += sum(map(len, found)) if isinstance(found, list) else len(found.data)
         return found
 
-    for method in ("get", "get_part", "get_tail", "get_ranges"):
+    for method in ("get", "get_part", "get_end", "get_ranges"):
         setattr(store, method, partial(counted, getattr(store, method)))
     array = service.catalog.open_array(f"data/{name}")
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(layouts / name)}}

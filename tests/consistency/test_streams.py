@@ -19,7 +19,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ArrayChanged, ChangedWhileRead
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MAX_BYTES, Stored
+from hyperslab.storage.base import MAX_BYTES, StoredValue
 from hyperslab.storage.local import LocalStore
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
@@ -92,7 +92,7 @@ def _before_file(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[],
 
     get = LocalStore.get
 
-    def hooked(store: LocalStore, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+    def hooked(store: LocalStore, key: str, max_bytes: int = MAX_BYTES) -> StoredValue | None:
         waiting.pop(key, bool)()
         return get(store, key, max_bytes)
 

@@ -80,7 +80,7 @@ def test_the_end_of_a_value_is_read_though_the_service_knows_no_ranges_from_ther
     """The index of a shard lies there."""
     store.put("k", b"0123456789")
 
-    part = store.get_tail("k", 3)
+    part = store.get_end("k", 3)
 
     assert part is not None
     assert (part.entry.size, bytes(part.between(7, 10))) == (10, b"789")

@@ -156,7 +156,7 @@ class TestReading:
             assert filled.get_ranges(key, [(0, 1), (3, 4)]) is None
             assert filled.get_ranges(key, []) is None
             assert filled.get_part(key, 0, 10) is filled.get_part(key, 5, 10) is None
-            assert filled.get_tail(key, 4) is None
+            assert filled.get_end(key, 4) is None
             assert filled.stat(key) is None
             assert filled.versions("", [key]) == [None]
 
@@ -170,7 +170,7 @@ class TestReading:
             assert bytes(part.between(start, stop)) == DIGITS[start:stop]
             assert bytes(part.data) == DIGITS[part.start :][: len(part.data)]
         for nbytes in (1, 4, 10, 99):
-            part = filled.get_tail("a/0.0", nbytes)
+            part = filled.get_end("a/0.0", nbytes)
             assert part is not None
             assert part.entry == entry
             assert bytes(part.between(max(0, 10 - nbytes), 10)) == DIGITS[-nbytes:]
@@ -180,7 +180,7 @@ class TestReading:
         assert conflict.value.current == entry.version
 
     def test_an_empty_value_is_not_absence(self, filled: Store) -> None:
-        for part in (filled.get_part("empty", 0, 1000), filled.get_tail("empty", 1000)):
+        for part in (filled.get_part("empty", 0, 1000), filled.get_end("empty", 1000)):
             assert part is not None
             assert (part.entry, bytes(part.data)) == (filled.stat("empty"), b"")
         assert [bytes(part) for part in filled.get_ranges("empty", [(0, 1), (0, 0)]) or ()] == [b"", b""]
@@ -353,7 +353,7 @@ class TestWriting:
         with pytest.raises(VersionConflict):
             store.delete(key, if_version=second)
         refused(second, None)
-        for gone in (store.get(key), store.get_part(key, 0, 9), store.get_tail(key, 9), store.stat(key)):
+        for gone in (store.get(key), store.get_part(key, 0, 9), store.get_end(key, 9), store.stat(key)):
             assert gone is None
         assert (store.versions(prefix, [key]), list(store.list_prefix(prefix))) == ([None], [])
         store.put(key, b"again", if_version=ABSENT)

@@ -43,7 +43,7 @@ def test_values_of_unknown_size_are_read_in_part_all_the_same(tmp_path: Path) ->
     store = open_store(StoreConfig("sizeless", f"sizeless://{tmp_path}"))
 
     assert store.get_ranges("k", [(2, 4), (7, 99)]) == [b"23", b"789"]
-    for part in (store.get_part("k", 7, 9), store.get_part("k", 0, 99), store.get_tail("k", 3)):
+    for part in (store.get_part("k", 7, 9), store.get_part("k", 0, 99), store.get_end("k", 3)):
         assert part is not None
         assert bytes(part.between(7, 9)) == b"78"
     with pytest.raises(errors.StoredTooLarge):
@@ -88,7 +88,7 @@ def test_the_end_of_a_value_that_grows_meanwhile_is_that_of_one_version(
         return entry
 
     monkeypatch.setattr(store, "stat", growing)
-    part = store.get_tail("k", 3)
+    part = store.get_end("k", 3)
 
     assert part is not None
     assert (part.entry.size, bytes(part.data)) == (8, b"567")

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Part, Store
+from hyperslab.storage.base import Store, StoredRange
 from hyperslab.storage.http import within_origin
 from tests.faults import Delay, Fault, FaultProxy, Reset, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
@@ -224,7 +224,7 @@ def test_what_was_compressed_on_the_way_or_has_an_odd_length_has_the_size_of_the
     assert stored is not None
     assert (entry.size, bytes(stored.data)) == (1000, _Odd.VALUE)
     assert odd.get_ranges(key, [(5, 10)]) == [_Odd.VALUE[5:10]]
-    assert odd.get_part(key, 5, 10) == Part(entry, 0, _Odd.VALUE)
+    assert odd.get_part(key, 5, 10) == StoredRange(entry, 0, _Odd.VALUE)
 
 
 class _Redirecting(Quiet):

@@ -20,7 +20,7 @@ from obstore.store import S3Store
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, objects, open_store
-from hyperslab.storage.base import ABSENT, Absent, Store, Unserved, VersionConflict, WritersSafe
+from hyperslab.storage.base import ABSENT, Absent, Store, UnservedEntry, VersionConflict, WritersSafe
 from hyperslab.storage.client import connect
 from tests.faults import Before, DropHeaders, Fault, FaultProxy, LoseAnswer, Reset, Stall, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
@@ -188,7 +188,7 @@ class TestFaults:
             lambda: store.get("k"),
             lambda: store.get_ranges("k", [(0, 1)]),
             lambda: store.get_part("k", 0, 1),
-            lambda: store.get_tail("k", 1),
+            lambda: store.get_end("k", 1),
             lambda: store.get_each(["k", "l"]),
             lambda: store.stat("k"),
             lambda: store.list_dir(""),
@@ -241,7 +241,7 @@ class TestRequests:
         store.get(key)
         store.get_part(key, 0, 200_000)
         store.get_part(key, 50_000, 60_000)
-        store.get_tail(key, 10)
+        store.get_end(key, 10)
         store.get_ranges(key, [(0, 10), (100, 200), (5_000, 5_001)])
 
         ranges = [None, "bytes=0-199999", "bytes=50000-59999", "bytes=-10", "bytes=0-5000"]
@@ -620,7 +620,7 @@ def test_keys_that_are_no_paths_are_named_and_hide_and_lose_nothing(
     store, prefix = open_store(config), "" if base else "g/"
     odd = sorted(path.removeprefix("g/" if base else "") for path in ODD_KEYS.values())
 
-    listed, unserved = store.list_dir(prefix), list[Unserved]()
+    listed, unserved = store.list_dir(prefix), list[UnservedEntry]()
     keys = sorted(entry.key for entry in store.list_prefix(prefix, unserved))
 
     assert [entry.key for entry in listed.entries] == [f"{prefix}a", f"{prefix}é ü+"]
@@ -648,7 +648,7 @@ def test_objects_with_a_content_encoding_are_decoded(
     store = open_store(s3_bucket.config())
 
     for key in ("k", "plain"):
-        entry, part, tail = store.stat(key), store.get_part(key, 1_000, 1_010), store.get_tail(key, 10)
+        entry, part, tail = store.stat(key), store.get_part(key, 1_000, 1_010), store.get_end(key, 10)
         assert entry is not None
         assert part is not None
         assert tail is not None

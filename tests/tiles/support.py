@@ -18,7 +18,7 @@ from hyperslab.arrays.chunks import ReadCost
 from hyperslab.cache import VersionedCache
 from hyperslab.tiles.query import REPEATABLE, TileQuery
 from hyperslab.tiles.resample import work_dtype
-from hyperslab.tiles.service import Encoded, Rendering, TilePlace, Tiles
+from hyperslab.tiles.service import EncodedPicture, Rendering, TilePlace, Tiles
 from tests.arrays.support import service_on
 from tests.documents import zarray
 
@@ -98,7 +98,7 @@ def rendering(tiles: Tiles, path: str, query: TileQuery, place: tuple[int, int, 
     return tiles.picture(tiles.images.open(path, query.field), query, fmt, tile)
 
 
-def draw(rendering: Rendering) -> Encoded:
+def draw(rendering: Rendering) -> EncodedPicture:
     return rendering.draw(None, ReadCost())
 
 

@@ -13,7 +13,18 @@ from PIL import Image
 
 from hyperslab.tiles.colour import GREY, gradient_lut, tint
 from hyperslab.tiles.encode import encode_picture
-from hyperslab.tiles.render import Indexed, Planes, Raster, fade, flatten, greyscale, mirror, pad, rotate, to_planes
+from hyperslab.tiles.render import (
+    PaletteImage,
+    Planes,
+    Raster,
+    fade,
+    flatten,
+    greyscale,
+    mirror,
+    pad,
+    rotate,
+    to_planes,
+)
 from tests.tiles.support import Array, pixels, same_picture
 
 
@@ -35,7 +46,7 @@ def rasters(draw: st.DrawFn) -> Raster:
     palettes = {"grey": GREY, "negative": GREY[::-1], "tint": tint((255, 9, 0))}
     palettes["see-through"] = gradient_lut([(0, 0, 0, 0), (255, 255, 255, 255)])
     palette = palettes.get(kind, np.arange(12, dtype=np.uint8).reshape(3, 4))
-    return Indexed(draw(arrays(np.uint8, shape, elements=st.integers(0, len(palette) - 1))), palette, hidden)
+    return PaletteImage(draw(arrays(np.uint8, shape, elements=st.integers(0, len(palette) - 1))), palette, hidden)
 
 
 @given(rasters(), st.data())
@@ -69,14 +80,14 @@ def test_hidden_pixels_beside_all_256_values_are_shown_right(palette: Array) -> 
     hidden = np.zeros((32, 32), bool)
     hidden[0, :5] = True
 
-    raster = Indexed(index, palette, hidden)
+    raster = PaletteImage(index, palette, hidden)
 
     same_picture(pixels(encode_picture(raster, "png", quality=1)), rgba(raster))
 
 
 @pytest.mark.parametrize(("fmt", "kind"), [("jpg", "JPEG"), ("webp", "WEBP"), ("png", "PNG")])
 def test_formats_are_what_they_say(fmt: str, kind: str) -> None:
-    raster = Indexed(np.zeros((4, 5), np.uint8), GREY, np.ones((4, 5), bool))
+    raster = PaletteImage(np.zeros((4, 5), np.uint8), GREY, np.ones((4, 5), bool))
 
     image = Image.open(io.BytesIO(encode_picture(raster, fmt, quality=80)))
 

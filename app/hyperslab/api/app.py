@@ -19,7 +19,7 @@ from hyperslab.api import docs
 from hyperslab.api.middleware.access import Access
 from hyperslab.api.middleware.cors import Cors, preflight
 from hyperslab.api.middleware.edge import Edge, printable, route_path
-from hyperslab.api.middleware.metrics import METHODS, Counted
+from hyperslab.api.middleware.metrics import METHODS, RequestCounter
 from hyperslab.api.middleware.problems import Problems
 from hyperslab.api.middleware.replay import Replay
 from hyperslab.api.options import ApiOptions
@@ -90,7 +90,7 @@ def create_app(
         (Edge, {"repeatable": {"/v1/tile/": REPEATABLE, **dict.fromkeys(BY_LABELS, ("sel",))}}),
         (Access, {"guard": services.guard}),
         (Cors, {"origins": options.cors_origins}),
-        (Counted, {"metrics": services.metrics}),
+        (RequestCounter, {"metrics": services.metrics}),
         (Problems, {"services": services}),
         (Replay, {"responses": services.responses}),
     )

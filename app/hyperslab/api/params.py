@@ -120,7 +120,7 @@ class ValuesQuery(WhichField):
     """`cf`: as the array's CF attributes say: unpacked, missing values as NaN, times as dates."""
 
 
-class Labelled(Parameters):
+class LabelQuery(Parameters):
     sel: Annotated[
         tuple[str, ...],
         BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
@@ -133,14 +133,14 @@ class Labelled(Parameters):
     """What `sel` takes where no value is the label: the nearest, or the one before or after."""
 
 
-class Selected(Labelled):
+class SelectionQuery(LabelQuery):
     select: Annotated[str, Field(json_schema_extra=dict(_SELECT))] = ""
     """What to read or write, as numpy writes it: integers, `a:b:c` with negative bounds and steps, `...`, and lists
     `[1,5,9]` for orthogonal selection. Axes left out at the end are whole, and so is everything by default; those that
     `sel` selects are."""
 
 
-class ComputedQuery(Selected, ValuesQuery):
+class ComputedQuery(SelectionQuery, ValuesQuery):
     format: SliceForm | None = None  # type: ignore[assignment]
     """The form of the answer; wins over Accept. `tiff`: an OME-TIFF file."""
 
@@ -167,7 +167,7 @@ class CastQuery(WhichField):
     """Which conversions of an npy body are allowed, in numpy's words."""
 
 
-class WriteQuery(Selected, CastQuery):
+class WriteQuery(SelectionQuery, CastQuery):
     pass
 
 
@@ -189,7 +189,7 @@ class AppendQuery(Parameters):
     """Which conversions of an npy body are allowed, in numpy's words."""
 
 
-class PointsQuery(CastQuery, Labelled):
+class PointsQuery(CastQuery, LabelQuery):
     format: Form | None = None
     """The form of the answer; wins over Accept."""
     decode: Literal["cf", "none"] = "none"

@@ -192,7 +192,7 @@ class Deadline:
         self._timer = None if seconds is None else self._loop.call_later(seconds, self._end)
 
 
-class Joined:
+class JoinedTransport:
     """Transport of a response whose head waits for the first part of its body, as ASGI has it: one packet, not two."""
 
     def __init__(self, transport: Any) -> None:

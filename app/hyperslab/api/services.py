@@ -22,7 +22,7 @@ from hyperslab.arrays.service import Service
 from hyperslab.cache import VersionedCache
 from hyperslab.errors import HyperslabError
 from hyperslab.streams.service import Streams
-from hyperslab.tiles.service import Encoded, Tiles
+from hyperslab.tiles.service import EncodedPicture, Tiles
 
 VIEWS: Final = 32
 """Views whose catalogs are kept."""
@@ -80,7 +80,7 @@ class Services:
 def make_services(service: Service, options: ApiOptions) -> Services:
     """The services of an array service; their statistics are among the metrics."""
     remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
-    pictures: VersionedCache[Encoded] = VersionedCache(options.tile_cache_bytes)
+    pictures: VersionedCache[EncodedPicture] = VersionedCache(options.tile_cache_bytes)
     made = Services(
         service=service,
         streams=Streams(service.catalog, service.reader, service.creator, service.in_flight),

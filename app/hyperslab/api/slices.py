@@ -252,7 +252,7 @@ class _Values:
         return cost_headers(self.plan.touched, cached, self.statistics, self.timings)
 
 
-class _Streamed(_Values):
+class _StreamedValues(_Values):
     """Values in binary form, read as they are sent; CF decoding takes memory in addition to the slabs."""
 
     def body(self) -> Body:
@@ -280,7 +280,7 @@ class _Streamed(_Values):
             slab = next(slabs, None)
 
 
-class _Whole(_Values):
+class _WholeValues(_Values):
     """Values that are read, and encoded, before any is sent."""
 
     def body(self, *, is_light: bool) -> Body:
@@ -408,9 +408,9 @@ async def array_reply(
     facts = (context, query, ready or plan, cached, {"plan": perf_counter() - began})
     body: Body | bytes = b""
     if in_parts and is_binary:
-        body = _Streamed(*facts).body()
+        body = _StreamedValues(*facts).body()
     elif ready is None:
-        body = _Whole(*facts).body(is_light=is_binary and reader.is_light(plan))
+        body = _WholeValues(*facts).body(is_light=is_binary and reader.is_light(plan))
     representation = Representation(
         None if tag is None else values_etag(tag, query.words),
         query.media_type,
@@ -420,7 +420,7 @@ async def array_reply(
         sources=None if query.layout else _sources(plan),
     )
     if ready is not None:
-        representation = representation.with_content(_Whole(*facts).make(Cancel()))
+        representation = representation.with_content(_WholeValues(*facts).make(Cancel()))
     # what is remote is read while its documents are looked up, see `optimistically`
     return await representation.respond(request) if array.mount.is_remote else representation
 

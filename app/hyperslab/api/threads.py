@@ -31,20 +31,20 @@ class Threads:
 
     Each ``remote`` store has ``width`` threads of its own, so that requests to an unresponsive store do not delay
     others. Requests to folders hardly wait: with more threads than processors they would take Python's lock from each
-    other, and each thread keeps memory. So few have a turn at a time; those that take long, as for a million chunks or
+    other, and each thread keeps memory. So few have a slot at a time; those that take long, as for a million chunks or
     on a slow disk, give it to others after ``turn`` seconds, and go on beside them.
 
     ``pause``: seconds for which a store that would have waited for its disk is not read `at_once`.
     """
 
-    turn = 0.05
+    slot_seconds = 0.05
     pause = 1.0
 
     def __init__(self, width: int, remote: Iterable[str] = ()) -> None:
         few = min(width, max(4, 2 * (os.cpu_count() or 1)))
         self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
         self._remote = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in remote}
-        self._turns = asyncio.Semaphore(few)
+        self._slots = asyncio.Semaphore(few)
         self._running = 0
         self._waited: dict[str, float] = {}
 
@@ -53,17 +53,17 @@ class Threads:
         loop, pool = asyncio.get_running_loop(), self._remote.get(STORE.get())
         if pool is not None:
             return await loop.run_in_executor(pool, partial(fn, *args, **kwargs))
-        await self._turns.acquire()
+        await self._slots.acquire()
         done = loop.run_in_executor(self._pool, partial(fn, *args, **kwargs))
         self._running += 1
-        turn = ExitStack()
-        turn.callback(self._turns.release)
-        timer = loop.call_later(self.turn, turn.close)
+        slot = ExitStack()
+        slot.callback(self._slots.release)
+        timer = loop.call_later(self.slot_seconds, slot.close)
 
         def leave(_: object) -> None:
             self._running -= 1
             timer.cancel()
-            turn.close()
+            slot.close()
 
         done.add_done_callback(leave)
         return await done

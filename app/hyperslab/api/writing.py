@@ -75,7 +75,7 @@ def node_check(request: Exchange) -> NodeCheck | None:
             tags = [strong_etag(version) for version in node.documents.values()]
         elif isinstance(node, ArrayNode):
             names = [field.name for field in node.metadata.dtype.fields]
-            whole = catalog.whole(node)  # as readers see it
+            whole = catalog.complete(node)  # as readers see it
             tags = [document_etag(whole, field=name) for name in (None, *names)]
         elif node is not None:
             tags = [document_etag(node, catalog.children(node, limit=most_listed)), document_etag(node)]

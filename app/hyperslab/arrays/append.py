@@ -12,7 +12,7 @@ import numpy as np
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.documents import follow_node, publish_metadata, put_metadata
+from hyperslab.arrays.documents import publish_metadata, put_metadata, update_copies_of
 from hyperslab.arrays.extent import LARGEST, extent, larger, remembered, with_own
 from hyperslab.arrays.lease import Permit, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
@@ -81,7 +81,7 @@ class Appender:
                 axis %= rank
                 repeated = None if key is None else key.find(array, axis, values)
                 if repeated is not None:
-                    follow_node(array)
+                    update_copies_of(array)
                     return repeated
                 if check is not None and array.version != announced:
                     check(array)

@@ -50,7 +50,7 @@ from hyperslab.errors import (
     StoreError,
     WrongKind,
 )
-from hyperslab.storage.base import Stored, Unserved
+from hyperslab.storage.base import StoredValue, UnservedEntry
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
@@ -70,7 +70,7 @@ class Catalog:
         """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
         self._attributes = VersionedCache[_Large](64 << 20)
-        self._consolidated = VersionedCache[_Consolidated | BadMetadata](4 * MAX_CONSOLIDATED_BYTES)
+        self._consolidated = VersionedCache[_ConsolidatedMetadata | BadMetadata](4 * MAX_CONSOLIDATED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
         """The store of a path, and the rest of the path; raises `BadPath` and `NodeNotFound`."""
@@ -99,7 +99,7 @@ class Catalog:
             node = self._open_stored(mount, rest, fresh=fresh)
         except (BadPath, StoreError, StoredTooLarge) as error:
             node = self._open_odd(mount, rest, error)
-        return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
+        return located(node) if fresh and isinstance(node, ArrayNode) else self.complete(node)
 
     def _open_stored(self, mount: MountedStore, rest: str, *, fresh: bool) -> Node:
         prefix = as_prefix(rest)
@@ -122,7 +122,7 @@ class Catalog:
                 present = [key for key, version in zip(wanted, versions, strict=False) if version is not None]
                 found = dict(zip(present, mount.versions.read(present), strict=True))
                 stored = [found.get(key) for key in wanted]
-                stored += [] if large is None or attributes is None else [Stored(b"", attributes)]
+                stored += [] if large is None or attributes is None else [StoredValue(b"", attributes)]
             node = self._parse(mount, rest, stored, large)
         return node
 
@@ -132,7 +132,7 @@ class Catalog:
         prefix, odd = as_prefix(rest), dict[str, BadMetadata]()
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
 
-        def read(key: str) -> Stored | None:
+        def read(key: str) -> StoredValue | None:
             try:
                 return mount.versions.read([key])[0]
             except (BadPath, StoreError, StoredTooLarge) as own:
@@ -196,7 +196,7 @@ class Catalog:
                 return self.open_node(path)
 
         node = self._readable(path, read_odd) if node is None else node
-        return None if node is None else self.whole(node)
+        return None if node is None else self.complete(node)
 
     def child_attributes(self, group: GroupNode, child: ChildInfo) -> Mapping[str, Any]:
         """The attributes of a child of a group as it was listed, by their document alone: the node is not opened, and
@@ -331,7 +331,7 @@ class Catalog:
         except (BadPath, StoreError):  # see `_open_odd`
             return None
         node = self._nodes.get((mount.name, rest), _joined(versions))
-        return None if node is None else self.whole(node)
+        return None if node is None else self.complete(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
         """The array that a key of a store may be a chunk of, or None: one that was found before, or the outermost of
@@ -351,7 +351,7 @@ class Catalog:
             raise broken
         return None
 
-    def whole(self, node: Node) -> Node:
+    def complete(self, node: Node) -> Node:
         """The node; an array with an open stream includes the items that are not in its chunks yet, and has the keys
         under which its chunks were found last (see `chunk_keys`)."""
         if not isinstance(node, ArrayNode):
@@ -417,7 +417,7 @@ class Catalog:
         ``attributes`` as for `listing.children`."""
         mount = group.mount
         if mount is None:
-            stores = listing.Known({name: self.kind_of_store(name) for name in self.mounts})
+            stores = listing.KnownChildren({name: self.kind_of_store(name) for name in self.mounts})
             return stores.page(limit=limit, cursor=cursor)
         problems: list[str] = []
         above = [*self._consolidated_above(mount, group.prefix, problems, lists=True)]
@@ -456,7 +456,7 @@ class Catalog:
 
     def _consolidated_above(
         self, mount: MountedStore, path: str, problems: list[str], *, lists: bool = False
-    ) -> Iterator[tuple[str, _Consolidated]]:
+    ) -> Iterator[tuple[str, _ConsolidatedMetadata]]:
         """Contents of each ``.zmetadata`` at a path and above it, as text by key, with its prefix, from the root down;
         for a store that cannot list, also those of each ``zarr.json``. A broken one adds to ``problems``, and raises if
         no other document describes the store; unless it only ``lists`` children, also one that is too large.
@@ -502,7 +502,7 @@ class Catalog:
             else:
                 raise BadMetadata(nodes.key, nodes.member, nodes.reason)
 
-    def is_broken(self, mount: MountedStore, key: str, version: str, found: Stored | None = None) -> bool:
+    def is_broken(self, mount: MountedStore, key: str, version: str, found: StoredValue | None = None) -> bool:
         """Whether a stored ``.zmetadata``, which may be ``found``, holds no consolidated metadata."""
         load = partial(_load, mount, key, found)
         with suppress(Vanished, StoredTooLarge):
@@ -513,7 +513,7 @@ class Catalog:
         self,
         mount: MountedStore,
         rest: str,
-        stored: Sequence[Stored | None],
+        stored: Sequence[StoredValue | None],
         large: _Large | None = None,
         *,
         keep: bool = True,
@@ -632,14 +632,16 @@ class _Large(NamedTuple):
     nbytes: int
 
 
-class _Consolidated(NamedTuple):
+class _ConsolidatedMetadata(NamedTuple):
     """Consolidated metadata: the documents as text, by key, and the children of each prefix."""
 
     documents: Mapping[str, bytes]
-    children: Mapping[str, listing.Known]
+    children: Mapping[str, listing.KnownChildren]
 
 
-def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[_Consolidated | BadMetadata, str, int]:
+def _load(
+    mount: MountedStore, key: str, found: StoredValue | None
+) -> tuple[_ConsolidatedMetadata | BadMetadata, str, int]:
     """The contents of a ``.zmetadata`` or ``zarr.json``, or the reason why they cannot be read; its version and its
     size in memory."""
     stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES) if found is None else found
@@ -663,11 +665,13 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[_Consoli
         elif path and last in (".zgroup", V3):
             siblings.setdefault(name, "group")
         nbytes += 2 * len(sub_path) + len(text) + 300  # objects and slots
-    children = {inner: listing.Known(siblings) for inner, siblings in kinds.items()}
-    return _Consolidated(texts, children), stored.version, nbytes
+    children = {inner: listing.KnownChildren(siblings) for inner, siblings in kinds.items()}
+    return _ConsolidatedMetadata(texts, children), stored.version, nbytes
 
 
-def _known_children(mount: MountedStore, prefix: str, above: Sequence[tuple[str, _Consolidated]]) -> listing.Known:
+def _known_children(
+    mount: MountedStore, prefix: str, above: Sequence[tuple[str, _ConsolidatedMetadata]]
+) -> listing.KnownChildren:
     """The direct children below a prefix in assumed metadata and in consolidated documents."""
     assumed: dict[str, Kind] = {}
     for path in mount.assume_metadata:
@@ -679,11 +683,11 @@ def _known_children(mount: MountedStore, prefix: str, above: Sequence[tuple[str,
         return listings[0]
     kinds = [assumed, *(each.kinds for each in listings)]
     arrays = {name for each in kinds for name, kind in each.items() if kind == "array"}
-    return listing.Known({name: "array" if name in arrays else "group" for each in kinds for name in each})
+    return listing.KnownChildren({name: "array" if name in arrays else "group" for each in kinds for name in each})
 
 
 def _with_copies(
-    children: Sequence[ChildInfo], prefix: str, above: Sequence[tuple[str, _Consolidated]]
+    children: Sequence[ChildInfo], prefix: str, above: Sequence[tuple[str, _ConsolidatedMetadata]]
 ) -> Iterator[ChildInfo]:
     """The children of a group, each with its attributes in the first consolidated metadata that name it."""
     for child in children:
@@ -735,7 +739,7 @@ def above(path: str) -> Iterator[str]:
     return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))
 
 
-def described(unserved: Sequence[Unserved], most: int = 20) -> list[str]:
+def described(unserved: Sequence[UnservedEntry], most: int = 20) -> list[str]:
     """A sentence for each thing that is not served, of many for the first."""
     more = [f"{len(unserved) - most} more are not served"] if len(unserved) > most else []
     return [*map(str, unserved[:most]), *more]
@@ -749,5 +753,5 @@ def _joined(versions: Sequence[str | None]) -> str:
     return "+".join(version or "-" for version in versions)
 
 
-def _versions_of(stored: Sequence[Stored | None]) -> list[str | None]:
+def _versions_of(stored: Sequence[StoredValue | None]) -> list[str | None]:
     return [None if value is None else value.version for value in stored]

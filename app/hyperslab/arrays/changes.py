@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from hyperslab.engine.jsontext import distinct, dump_json, parse_object
 from hyperslab.errors import HyperslabError, InDoubt
-from hyperslab.storage.base import ABSENT, Store, Stored, VersionConflict
+from hyperslab.storage.base import ABSENT, Store, StoredValue, VersionConflict
 from hyperslab.storage.keys import HIDDEN, as_prefix, has_hidden_segment
 from hyperslab.wire.retry import backoff
 
@@ -176,7 +176,7 @@ def _text(log: Log) -> bytes:
     return dump_json({name: getattr(log, name) for name in ("generation", "secret", "next", "entries")})
 
 
-def _parsed(stored: Stored) -> Log:
+def _parsed(stored: StoredValue) -> Log:
     """The log; a new one if it is invalid, so that all subscribers read everything again."""
     document = parse_object(stored.data) or {}
     with suppress(KeyError, TypeError, ValueError):

@@ -204,13 +204,13 @@ class Creator:
             if not recursive:
                 refuse_others(self._catalog, mount, prefix, node)
             kept = remove(self._catalog, mount, prefix, permit, recursive=recursive, foreign=foreign)
-            documents.follow(mount, prefix, (), removed_below=True)
+            documents.update_copies(mount, prefix, (), removed_below=True)
             made = [key for key in kept.keys if key.endswith(f"/{V3}")]  # created meanwhile by other writers
             for key in made:
                 self._store_groups(mount, key.removesuffix(V3), 3, again=True)
             if made:
                 roots = {root for key in made for root in prefixes(key.rpartition("/")[0]) if root.startswith(prefix)}
-                documents.follow(mount, prefix, [root + V3 for root in sorted(roots)])
+                documents.update_copies(mount, prefix, [root + V3 for root in sorted(roots)])
             return kept
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
@@ -259,7 +259,7 @@ class Creator:
                 self._store_node(mount, prefix, wanted, None if replace else implicit, permit)
             except (NodeExists, VersionConflict) as conflict:
                 if replace:
-                    documents.follow(mount, prefix, (), removed_below=True)
+                    documents.update_copies(mount, prefix, (), removed_below=True)
                 if isinstance(conflict, NodeExists):
                     raise
                 # another creator was faster: open its node, if the mode allows
@@ -268,7 +268,7 @@ class Creator:
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
                 return _existing(made, mode, wanted.check_fits)
             made = self._catalog.open_node(path, fresh=True)
-            documents.follow_node(made, above=True, removed_below=replace)
+            documents.update_copies_of(made, above=True, removed_below=replace)
             if marked:
                 unmark(mount, prefix)
             return NewNode(made, created=True, kept=kept)
@@ -340,7 +340,7 @@ def _existing(node: Node, mode: Mode, check_fits: Callable[[Node], None]) -> New
         raise NodeExists(node.path, node.kind)
     check_fits(node)
     if node.mount is not None and node.mount.is_writable:
-        documents.follow_node(node, above=True)
+        documents.update_copies_of(node, above=True)
     return NewNode(node, created=False)
 
 

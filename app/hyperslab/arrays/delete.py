@@ -39,7 +39,7 @@ from hyperslab.errors import (
     StoreError,
     StoreFull,
 )
-from hyperslab.storage.base import Entry, Unserved
+from hyperslab.storage.base import Entry, UnservedEntry
 from hyperslab.storage.keys import HIDDEN, prefixes
 
 _SHOWN = 5
@@ -63,7 +63,7 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
     if mount.store.is_link(prefix):
         return  # only the link is removed
     owns = _owner(mount, prefix, chunk_spellings(mount, prefix, node))
-    unserved = list[Unserved]()
+    unserved = list[UnservedEntry]()
     keys = (entry.key for entry in mount.store.list_prefix(prefix, unserved) if not owns(entry.key))
     names = sorted(islice(keys, _SHOWN)) or sorted(thing.path for thing in unserved)[:_SHOWN]
     if not names and isinstance(node, GroupNode):  # a group known only from .zmetadata has no keys

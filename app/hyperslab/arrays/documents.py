@@ -41,7 +41,7 @@ from hyperslab.errors import (
     WriteConflict,
     shown,
 )
-from hyperslab.storage.base import ABSENT, Absent, Entry, Stored, VersionConflict
+from hyperslab.storage.base import ABSENT, Absent, Entry, StoredValue, VersionConflict
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 KeyCheck = Callable[[Entry | None], None]
@@ -55,7 +55,7 @@ def put_document(mount: MountedStore, key: str, text: bytes, if_version: str | A
     limit = MAX_CONSOLIDATED_BYTES if key.endswith((".zmetadata", V3)) else MAX_ARRAY_BYTES
     room = len(text) + 1024 <= limit  # readers have the same limit
     version = mount.store.put(key, distinct(text) if shared and room else text, if_version=if_version)
-    mount.versions.note(key, version)
+    mount.versions.record(key, version)
     return version
 
 
@@ -71,7 +71,7 @@ def put_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str:
 def publish_metadata(array: ArrayNode, metadata: ArrayMetadata) -> None:
     """As `put_metadata`, followed by consolidated metadata. Raises `ConsolidatedBehind` if only the latter failed."""
     put_metadata(array, metadata)
-    follow(array.mount, array.prefix, [array.prefix + (V3 if array.zarr_format == 3 else ".zarray")])
+    update_copies(array.mount, array.prefix, [array.prefix + (V3 if array.zarr_format == 3 else ".zarray")])
 
 
 def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) -> None:
@@ -108,7 +108,7 @@ def merge_attributes(mount: MountedStore, node: ArrayNode | GroupNode, patch: Ma
             raise VersionConflict(key, None)
         text = dump_copy({**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "attributes": merged})
     put_document(mount, key, text, ABSENT if version is None else version)
-    follow(mount, node.prefix, [key])
+    update_copies(mount, node.prefix, [key])
 
 
 def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def checked_attributes(attributes: Any) -> Mapping[str, Any]:
     return attributes
 
 
-def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_below: bool = False) -> None:
+def update_copies(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_below: bool = False) -> None:
     """Copy the present documents ``changed`` (keys, with ``.zarray`` whatever its name in the store) of the node at
     ``prefix``, or of groups above it, into every ``.zmetadata`` at and above it, or every ``zarr.json`` above it.
 
@@ -156,20 +156,21 @@ def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_
     itself is done.
     """
     try:
-        _follow_everywhere(mount, prefix, [*changed], removed_below=removed_below)
+        _update_all_copies(mount, prefix, [*changed], removed_below=removed_below)
     except StoreError as error:
         raise ConsolidatedBehind(error.store, error.key, error.reason) from error
 
 
-def follow_node(node: ArrayNode | GroupNode, *, above: bool = False, removed_below: bool = False) -> None:
-    """`follow` for the documents of a node and of the groups ``above`` it, whose own updates may have failed before."""
+def update_copies_of(node: ArrayNode | GroupNode, *, above: bool = False, removed_below: bool = False) -> None:
+    """`update_copies` for the documents of a node and of the groups ``above`` it, whose own updates may have failed
+    before."""
     mount, prefix = node.mount, node.prefix
     if mount is None or not any(version for key, version in node.documents.items() if key != prefix + ".zattrs"):
         return
     of_v3 = node.zarr_format == 3
     own = [V3] if of_v3 else [".zarray" if isinstance(node, ArrayNode) else ".zgroup", ".zattrs"]
     groups = [root + (V3 if of_v3 else ".zgroup") for root in prefixes(prefix)[:-1] if above]
-    follow(mount, prefix, [*groups, *(prefix + name for name in own)], removed_below=removed_below)
+    update_copies(mount, prefix, [*groups, *(prefix + name for name in own)], removed_below=removed_below)
 
 
 def drop_copies(mount: MountedStore, prefix: str) -> None:
@@ -180,13 +181,13 @@ def drop_copies(mount: MountedStore, prefix: str) -> None:
     is to be deleted.
     """
     with suppress(StoreFull):
-        _follow_everywhere(mount, prefix, (), removed_below=True, leaving=True)
+        _update_all_copies(mount, prefix, (), removed_below=True, leaving=True)
 
 
-def _follow_everywhere(
+def _update_all_copies(
     mount: MountedStore, prefix: str, changed: Sequence[str], *, removed_below: bool, leaving: bool = False
 ) -> None:
-    """`follow`, or if ``leaving``, `drop_copies`; raises `StoreError`."""
+    """`update_copies`, or if ``leaving``, `drop_copies`; raises `StoreError`."""
     roots, of_v3 = prefixes(prefix), [key for key in changed if key.endswith(V3)]
     keys = [root + ".zmetadata" for root in (roots[:-1] if removed_below else [] if of_v3 else roots)]
     above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
@@ -198,7 +199,7 @@ def _follow_everywhere(
         names = [n for n in changed if n.startswith(own) and n != key and n.endswith(V3) == of_format]
         with suppress(StoredTooLarge):  # readers ignore such a document
             if version is not None and (not version or _copies(mount, key, version) is not None):
-                _follow_in(mount, key, prefix, names, removed_below=removed_below, leaving=leaving)
+                _update_copy(mount, key, prefix, names, removed_below=removed_below, leaving=leaving)
 
 
 class PutKey(NamedTuple):
@@ -218,26 +219,28 @@ def put_consolidated(
     """
     prefix = as_prefix(key.rpartition("/")[0])
 
-    def put() -> Stored | None:
+    def put() -> StoredValue | None:
         """Replace the present document, and return it: it contains all updates so far."""
         with mount.store.lock(key):
             if check is not None:
                 check(mount.store.stat(key))
             before = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
             version = mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
-            mount.versions.note(key, version)
+            mount.versions.record(key, version)
             return before
 
     before = retried(key, put)
     try:
-        _follow_in(mount, key, prefix, _outdated(mount, key, documents, before), removed_below=False)
+        _update_copy(mount, key, prefix, _outdated(mount, key, documents, before), removed_below=False)
         entry = mount.store.stat(key)
     except StoreError as error:
         raise ConsolidatedBehind(error.store, key, error.reason) from error
     return PutKey("" if entry is None else entry.version, created=before is None)
 
 
-def _outdated(mount: MountedStore, key: str, documents: Mapping[str, Any], before: Stored | None) -> tuple[str, ...]:
+def _outdated(
+    mount: MountedStore, key: str, documents: Mapping[str, Any], before: StoredValue | None
+) -> tuple[str, ...]:
     """The documents (keys) that may be out of date in consolidated metadata made by a client.
 
     One that existed ``before`` was up to date: only differences are in doubt, and documents missing from it and from
@@ -259,11 +262,11 @@ def _is_document(name: str) -> bool:
         return False
 
 
-def _follow_in(
+def _update_copy(
     mount: MountedStore, key: str, prefix: str, changed: Sequence[str], *, removed_below: bool, leaving: bool = False
 ) -> None:
-    """`follow` in the consolidated metadata under ``key``. A broken document stays as it is: the change itself is
-    stored, and readers get an error. Raises `StoreError`."""
+    """`update_copies` in the consolidated metadata under ``key``. A broken document stays as it is: the change itself
+    is stored, and readers get an error. Raises `StoreError`."""
     root = as_prefix(key.rpartition("/")[0])
     inner, inside = prefix[len(root) :], set[str]()
     try:
@@ -359,7 +362,7 @@ def _member(name: str, document: Mapping[str, Any]) -> bytes:
     return dump_copy(name) + b":" + dump_copy(document)
 
 
-def _documents_in(stored: Stored | None, key: str) -> Mapping[str, Any] | None:
+def _documents_in(stored: StoredValue | None, key: str) -> Mapping[str, Any] | None:
     """The documents of consolidated metadata, by their keys below it; None if there are none that can be read."""
     if stored is None:
         return None

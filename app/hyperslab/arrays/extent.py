@@ -3,7 +3,7 @@
 ``extent``: present while cells beyond the shape may hold data, which all lie inside it: a shrink has not cleared them
 yet, or an append has not published them yet. ``doubt``: an extent in which late requests of a lost writer may still
 take effect; removed when the shape has grown over it. ``appends``: the last appends with an idempotency key.
-``stream``: the mark of a stream that writes to the array (see `streams.heads.Mark`). Other readers ignore the member
+``stream``: the mark of a stream that writes to the array (see `streams.heads.StreamMark`). Other readers ignore it
 (in Zarr v3 it has ``must_understand: false``); a writer that drops it only loses these guarantees.
 """
 
@@ -28,7 +28,7 @@ def extent(metadata: ArrayMetadata) -> Shape | None:
     return in_doubt if noted is None else larger(noted, in_doubt)
 
 
-def doubt(metadata: ArrayMetadata) -> Shape | None:
+def doubtful_extent(metadata: ArrayMetadata) -> Shape | None:
     """The shape in which a late request may still store an absent chunk; None if there is none."""
     return _sizes(metadata.document, "doubt", metadata.shape)
 
@@ -88,7 +88,7 @@ def with_own(metadata: ArrayMetadata, **changed: Any) -> ArrayMetadata:
     before = _own(metadata.document)
     changed = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
     own = {name: member for name, member in {**before, **changed}.items() if member is not None}
-    if doubt(metadata) == metadata.shape:  # all of it has been stored since, so no condition of a late request holds
+    if doubtful_extent(metadata) == metadata.shape:  # all was stored since, so no condition of a late request holds
         own = {name: member for name, member in own.items() if name not in ("doubt", "fence")}
     return metadata if own == before else replace(metadata, document=_holding(metadata.document, own))
 

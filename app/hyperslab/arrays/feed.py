@@ -259,7 +259,7 @@ class ChangeFeed:
         """Data of a change, from the current state of the node; None if subscribers know it."""
         before = known.get(path)
         try:
-            node = self._catalog.whole(self._catalog.open_node(path, fresh=True))
+            node = self._catalog.complete(self._catalog.open_node(path, fresh=True))
         except NodeNotFound:
             known.pop(path, None)
             return {"path": path, "deleted": True} if what.documents or what.unknown else None

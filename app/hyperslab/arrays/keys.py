@@ -36,7 +36,7 @@ from hyperslab.errors import (
     StoredTooLarge,
     StoreError,
 )
-from hyperslab.storage.base import Part, Stored, VersionConflict
+from hyperslab.storage.base import StoredRange, StoredValue, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 ARRAY: Final = ".zarray"
@@ -59,7 +59,7 @@ class StoredKey:
     size: int
     version: str
     modified: float
-    part: Part | None = None
+    part: StoredRange | None = None
     offset: int = 0
     is_whole: bool = True
     documents: Mapping[str, str | None] | None = field(default_factory=dict)
@@ -272,7 +272,7 @@ class KeyReader:
         if name not in (GROUP, CONSOLIDATED) or not mount.store.capabilities.listable:
             return False
         data = stored.prefetched(0, stored.size)
-        value = Stored(data, stored.version) if len(data) == stored.size else None
+        value = StoredValue(data, stored.version) if len(data) == stored.size else None
         if name == CONSOLIDATED:
             return self._catalog.is_broken(mount, key, stored.version, value)
         try:

@@ -17,7 +17,7 @@ from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
 from hyperslab.engine.jsontext import parse_object
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoredTooLarge, StoreError
-from hyperslab.storage.base import Folders, Listing, Stored, Unserved
+from hyperslab.storage.base import Folders, Listing, StoredValue, UnservedEntry
 from hyperslab.storage.keys import printable
 
 SEARCH_SECONDS: Final = 2.0
@@ -33,7 +33,7 @@ class PartialSearch(NamedTuple):
 Outcome = Kind | PartialSearch | None
 
 
-class Known:
+class KnownChildren:
     """Children that other documents name: ``kinds`` by name, and the ``names`` in order."""
 
     def __init__(self, kinds: Mapping[str, Kind]) -> None:
@@ -51,7 +51,7 @@ class Known:
 def children(
     mount: MountedStore,
     prefix: str,
-    known: Known,
+    known: KnownChildren,
     *,
     limit: int,
     cursor: str | None,
@@ -70,7 +70,7 @@ def children(
     last, slash, after = (cursor or "").partition("/")
     end = time.monotonic() + SEARCH_SECONDS if deadline is None else deadline
     begun, following, first = last if slash else None, last or "", None
-    unserved, children = set[Unserved](), list[ChildInfo]()
+    unserved, children = set[UnservedEntry](), list[ChildInfo]()
 
     def look(name: str) -> Outcome:
         after_name = after if name == begun else None
@@ -102,7 +102,7 @@ def children(
     return result(children[limit - 1].name if len(children) > limit else None)
 
 
-def _names(mount: MountedStore, prefix: str, known: Known, first: str, count: int) -> Folders:
+def _names(mount: MountedStore, prefix: str, known: KnownChildren, first: str, count: int) -> Folders:
     """Names of possible children: those of folders, and those that are ``known``."""
     listed, start = mount.store.list_folders(prefix, first, count), bisect_left(known.names, first)
     also, beyond = known.names[start : start + count], known.names[start + count : start + count + 1]
@@ -111,15 +111,21 @@ def _names(mount: MountedStore, prefix: str, known: Known, first: str, count: in
 
 
 def _kinds(
-    mount: MountedStore, prefix: str, names: list[str], known: Known, unserved: set[Unserved], *, attributes: bool
-) -> tuple[dict[str, Outcome], dict[str, Mapping[str, str | None]], dict[str, Mapping[str, Stored]]]:
+    mount: MountedStore,
+    prefix: str,
+    names: list[str],
+    known: KnownChildren,
+    unserved: set[UnservedEntry],
+    *,
+    attributes: bool,
+) -> tuple[dict[str, Outcome], dict[str, Mapping[str, str | None]], dict[str, Mapping[str, StoredValue]]]:
     """The kind of each child by its documents, None without any; with ``attributes`` the versions of these by key where
     all can be read, and those of them that were read."""
     kinds, documents = dict[str, Outcome](), dict[str, Mapping[str, str | None]]()
-    read = dict[str, Mapping[str, Stored]]()
+    read = dict[str, Mapping[str, StoredValue]]()
     of_document = (*mount.node_names, ".zattrs") if attributes else mount.node_names
     keys = [f"{prefix}{name}/{each}" for name in names for each in of_document]
-    refused = set[Unserved]()
+    refused = set[UnservedEntry]()
     versions = _versions(mount, prefix, keys, refused)
     unserved |= refused
     broken = {each.path for each in refused}
@@ -160,12 +166,12 @@ def search(
     after: str | None = None,
     *,
     must: bool = True,
-    unserved: set[Unserved] | None = None,
+    unserved: set[UnservedEntry] | None = None,
 ) -> Outcome:
     """The kind of a folder without a Zarr v2 document: None if no node exists below it (TensorStore writes no groups).
     ``must``: search at least one more folder after the deadline, so that repeated searches end. ``unserved`` receives
     what has no key, or cannot be read."""
-    seen = set[Unserved]() if unserved is None else unserved
+    seen = set[UnservedEntry]() if unserved is None else unserved
     documents = {*mount.node_names, ".zmetadata"}
     folders = _folders(mount, prefix, None if after is None else after.split("/") if after else [], seen)
     while must or time.monotonic() <= end:
@@ -181,7 +187,7 @@ def search(
 
 
 def _folders(
-    mount: MountedStore, prefix: str, after: Sequence[str] | None, unserved: set[Unserved], folder: str = ""
+    mount: MountedStore, prefix: str, after: Sequence[str] | None, unserved: set[UnservedEntry], folder: str = ""
 ) -> Iterator[tuple[str, Listing]]:
     """A folder and all below it, parents first, in order of name, from the first after ``after``: its remaining names
     (none: this folder; None: the start)."""
@@ -190,7 +196,7 @@ def _folders(
     except (BadPath, StoreError) as error:
         if not concerns_one(mount, error):
             raise
-        unserved.add(Unserved.at("", f"{prefix}{folder}".rstrip("/"), error.reason))
+        unserved.add(UnservedEntry.at("", f"{prefix}{folder}".rstrip("/"), error.reason))
         return
     if after is None:
         yield folder, listed
@@ -201,7 +207,7 @@ def _folders(
             yield from _folders(mount, prefix, below, unserved, f"{folder}/{name}" if folder else name)
 
 
-def _kind_of_v3(mount: MountedStore, key: str) -> tuple[Kind | None, Stored | None]:
+def _kind_of_v3(mount: MountedStore, key: str) -> tuple[Kind | None, StoredValue | None]:
     """The node type of a ``zarr.json``, None of a broken one, and what was read."""
     try:
         stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
@@ -237,7 +243,7 @@ def _is_v3(mount: MountedStore, prefix: str) -> bool:
         return True
 
 
-def _versions(mount: MountedStore, prefix: str, keys: list[str], unserved: set[Unserved]) -> list[str | None]:
+def _versions(mount: MountedStore, prefix: str, keys: list[str], unserved: set[UnservedEntry]) -> list[str | None]:
     """The version of each document; None, and its folder is ``unserved``, for one that cannot be read (see
     `concerns_one`)."""
     try:
@@ -247,7 +253,7 @@ def _versions(mount: MountedStore, prefix: str, keys: list[str], unserved: set[U
             raise
         if len(keys) == 1:
             denied = isinstance(error, StoreDenied)
-            unserved.add(Unserved.at("", keys[0].rpartition("/")[0] if denied else keys[0], error.reason))
+            unserved.add(UnservedEntry.at("", keys[0].rpartition("/")[0] if denied else keys[0], error.reason))
             return [None]
         folders = [list(inside) for _, inside in groupby(keys, lambda key: key.rpartition("/")[0])]
         runs = folders if len(folders) > 1 else [[key] for key in keys]

@@ -21,7 +21,7 @@ from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, ArrayMetadata, UnreadAttributes
 from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
-from hyperslab.storage.base import Store, Stored, Unserved, WritersSafe
+from hyperslab.storage.base import Store, StoredValue, UnservedEntry, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
 V3: Final = "zarr.json"
@@ -69,7 +69,7 @@ class VersionBook:
             self.learn([(key, versions_known[key]) for key in missing], began)
         return [versions_known[key] for key in keys]
 
-    def read(self, keys: Sequence[str]) -> list[Stored | None]:
+    def read(self, keys: Sequence[str]) -> list[StoredValue | None]:
         """The value of each key (None: absent), read from the store; their versions are cached."""
         began = time.monotonic()
         values = self._store.get_each(keys, MAX_CONSOLIDATED_BYTES)
@@ -92,7 +92,7 @@ class VersionBook:
             seen = {key: self._seen.get(key) for key in keys}
         return {key: entry[0] for key, entry in seen.items() if entry is not None and entry[1] >= oldest}
 
-    def note(self, key: str, version: str | None) -> None:
+    def record(self, key: str, version: str | None) -> None:
         """Cache the version made by a write of ours."""
         self.learn([(key, version)], time.monotonic())
 
@@ -313,7 +313,7 @@ class ArrayNode:
         """The cache key of a decoded chunk, or of the index of a shard."""
         return self.mount.name, key, self.data_id
 
-    def get_object(self, key: str, max_bytes: int) -> Stored | None:
+    def get_object(self, key: str, max_bytes: int) -> StoredValue | None:
         """A stored chunk or shard; raises `ChunkCorrupt` for one of more than ``max_bytes``, without reading it."""
         try:
             return self.mount.store.get(key, max_bytes)
@@ -423,7 +423,7 @@ class ChildInfo:
     name: str
     kind: Kind
     documents: Mapping[str, str | None] = field(default_factory=dict, repr=False, compare=False)
-    read: Mapping[str, Stored] = field(default_factory=dict, repr=False, compare=False)
+    read: Mapping[str, StoredValue] = field(default_factory=dict, repr=False, compare=False)
     copied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
@@ -436,4 +436,4 @@ class Children:
     nodes: tuple[ChildInfo, ...]
     next_cursor: str | None
     problems: tuple[str, ...] = ()
-    unserved: tuple[Unserved, ...] = ()
+    unserved: tuple[UnservedEntry, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_own
+from hyperslab.arrays.extent import LARGEST, Shape, doubtful_extent, extent, larger, with_own
 from hyperslab.arrays.lease import Permit, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MAX_VERSIONS
@@ -86,7 +86,7 @@ class Resizer:
                     reason = "the attributes are changed; the shape is not, another writer came first"
                     raise WriteConflict(path, reason) from conflict
                 raise
-            documents.follow_node(array)
+            documents.update_copies_of(array)
             return self._catalog.open_array(path, fresh=True)
 
         # wait for appends in progress
@@ -231,7 +231,7 @@ class Clearer:
     def fill_late(self, shape: Shape) -> None:
         """Store fill values in absent chunks that a larger ``shape`` would show and a late request may still store; its
         condition then fails. Raises `WriteConflict` for more chunks than one write may touch."""
-        in_doubt = doubt(self._array.metadata)
+        in_doubt = doubtful_extent(self._array.metadata)
         if in_doubt is None:
             return
         boxes = list(_cut_boxes(tuple(map(min, in_doubt, larger(self._grid.shape, shape))), self._grid))
@@ -314,7 +314,7 @@ def bury_late(array: object, check: Callable[[], None]) -> None:
     stream writes, for the next of them."""
     if not isinstance(array, ArrayNode):
         return
-    in_doubt, store = doubt(array.metadata), array.mount.store
+    in_doubt, store = doubtful_extent(array.metadata), array.mount.store
     if in_doubt is None or not array.mount.has_replicas:
         return
     boxes = list(_cut_boxes(in_doubt, array.metadata.stored_grid))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from hyperslab.access import View
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.keys import CONSOLIDATED, GROUP, NAMES, KeyReader, ListedKey, MadeKey, StoredKey
-from hyperslab.arrays.listing import Known
+from hyperslab.arrays.listing import KnownChildren
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, GroupNode, Kind
 from hyperslab.arrays.other_format import FORMATS, OtherFormatReader
 from hyperslab.arrays.read import Reader
@@ -76,7 +76,7 @@ class SeenCatalog(Catalog):
         """As `Catalog.children`, of those that are seen."""
         if self.view.covers(group.path):
             return super().children(group, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes)
-        return Known(dict(self._visible(group))).page(limit=limit, cursor=cursor)
+        return KnownChildren(dict(self._visible(group))).page(limit=limit, cursor=cursor)
 
     def count_folders(self, group: GroupNode, most: int) -> int:
         """As `Catalog.count_folders`; of a group that only leads to what is seen, none is counted."""
@@ -125,7 +125,7 @@ class SeenCatalog(Catalog):
             return None
 
 
-class _Seen(KeyReader):
+class _SeenKeyReader(KeyReader):
     """Finds keys through a `SeenCatalog`; comes before the class of a reader."""
 
     _catalog: SeenCatalog
@@ -175,11 +175,11 @@ class _Seen(KeyReader):
             yield from (entry._replace(path=join(child.name, entry.path)) for entry in below)
 
 
-class SeenKeys(_Seen):
+class SeenKeys(_SeenKeyReader):
     """The keys of ``/zarr``."""
 
 
-class SeenOtherFormat(_Seen, OtherFormatReader):
+class SeenOtherFormat(_SeenKeyReader, OtherFormatReader):
     """The keys of ``/zarr2`` or ``/zarr3``."""
 
     def __init__(self, catalog: SeenCatalog, reader: Reader, zarr_format: Any) -> None:

@@ -22,8 +22,7 @@ from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel, chunks_in
 from hyperslab.errors import ChangedWhileRead, ChunkCorrupt, StoredTooLarge
-from hyperslab.storage.base import MAX_ATTEMPTS, Entry, VersionConflict
-from hyperslab.storage.base import Part as StoredPart
+from hyperslab.storage.base import MAX_ATTEMPTS, Entry, StoredRange, VersionConflict
 
 T = TypeVar("T")
 
@@ -104,7 +103,7 @@ class ChunkLocation(NamedTuple):
 
     entry: Entry
     extent: Extent
-    part: StoredPart | None
+    part: StoredRange | None
 
 
 class ShardReader(ChunkReader):
@@ -176,9 +175,9 @@ class ShardReader(ChunkReader):
             if within is None:
                 return None
             around = around[0] + within[0], around[0] + within[1]
-        return ChunkLocation(whole.entry, around, StoredPart(whole.entry, around[0], whole.between(*around)))
+        return ChunkLocation(whole.entry, around, StoredRange(whole.entry, around[0], whole.between(*around)))
 
-    def _fetch_whole(self, shard: _Shard) -> StoredPart | None:
+    def _fetch_whole(self, shard: _Shard) -> StoredRange | None:
         """All of a stored object, in one request, when it has changed at each attempt to read parts of it. Raises
         `ChangedWhileRead` if it is too large for that."""
         most = shard.levels[0].max_stored_bytes
@@ -387,7 +386,7 @@ class ShardReader(ChunkReader):
 
         def load() -> tuple[NDArray, str, int]:
             store, nbytes = self._store, level.index_nbytes
-            part = store.get_part(key, 0, nbytes) if level.at_start else store.get_tail(key, nbytes)
+            part = store.get_part(key, 0, nbytes) if level.at_start else store.get_end(key, nbytes)
             if part is None:
                 raise Vanished
             stored = part.between(*level.index_place((0, part.entry.size), key))

@@ -28,7 +28,7 @@ _BATCH: Final = 32
 _LEAST: Final = 3
 
 
-class Found(NamedTuple):
+class TextMatch(NamedTuple):
     """Where a text is: in a path, or in the ``attribute`` of this name and value."""
 
     attribute: tuple[str, str] | None = None
@@ -44,16 +44,16 @@ class Sought:
         self._name = f".{name}" if colon and name else None
         self._word = re.compile(rf"(?<!\w){re.escape(self._value)}(?!\w)") if 0 < len(self._value) < _LEAST else None
 
-    def look(self, catalog: Catalog, group: GroupNode, child: ChildInfo, path: str) -> Found | None:
+    def look(self, catalog: Catalog, group: GroupNode, child: ChildInfo, path: str) -> TextMatch | None:
         """Where the text is in a child of a group: in its ``path``, or else in its attributes, which are read."""
         if self._text in path.lower():
-            return Found()
+            return TextMatch()
         attribute = self.in_attributes(catalog.child_attributes(group, child))
-        return None if attribute is None else Found(attribute)
+        return None if attribute is None else TextMatch(attribute)
 
     def look_all(
         self, catalog: Catalog, group: GroupNode, children: Sequence[ChildInfo], folder: str
-    ) -> Iterator[Found | None]:
+    ) -> Iterator[TextMatch | None]:
         """`look` into each child of a group, by its path below ``folder``."""
         return in_batches(group, lambda child: self.look(catalog, group, child, join(folder, child.name)), children)
 

@@ -17,9 +17,9 @@ from hyperslab.arrays.catalog import Catalog, described
 from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.listing import concerns_one
 from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode, Kind, MountedStore
-from hyperslab.arrays.table import Found, Sought
+from hyperslab.arrays.table import Sought, TextMatch
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError
-from hyperslab.storage.base import Unserved
+from hyperslab.storage.base import UnservedEntry
 from hyperslab.storage.keys import as_prefix, join, normalise_path
 
 _HERE = "//"
@@ -32,7 +32,7 @@ class Step(NamedTuple):
     path: str
     kind: Kind
     cursor: str
-    found: Found | None = None
+    found: TextMatch | None = None
 
 
 class OutOfTime(Exception):
@@ -51,7 +51,7 @@ def walk(
     page: int,
     cursor: str | None = None,
     problems: list[str] | None = None,
-    unserved: list[Unserved] | None = None,
+    unserved: list[UnservedEntry] | None = None,
     sought: Sought | None = None,
 ) -> Iterator[Step]:
     """All nodes below a group, after ``cursor``.
@@ -175,7 +175,7 @@ class Survey:
 def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     """Survey all nodes within ``seconds``."""
     result, end = Survey(), time.monotonic() + seconds
-    problems, unserved = list[str](), list[Unserved]()
+    problems, unserved = list[str](), list[UnservedEntry]()
     root = GroupNode(mount, "", {}, "")
     try:
         steps = walk(catalog, root, end, page=1000, problems=problems, unserved=unserved)

@@ -174,7 +174,7 @@ class ChunkWriter:
             return now
         with self._locked(key):
             version = self._store.put(key, data, if_version=self._condition(coords))
-            self._note(key, version)
+            self._record(key, version)
         self.written[coords] = version
         return version
 
@@ -199,7 +199,7 @@ class ChunkWriter:
             self._store.delete_each(keys, self._check)
         finally:
             for key in keys:
-                self._note(key, None)
+                self._record(key, None)
 
     def remove_written(self, check: Callable[[], None]) -> None:
         """Remove objects written to an array that was deleted meanwhile, unless changed since; ``check`` is called
@@ -296,14 +296,14 @@ class ChunkWriter:
             else:
                 other = self._metadata.encode_otherwise(codec.decode(data, key), bytes(data))
             version = version if other is None else self._store.put(key, other, if_version=version)
-        self._note(key, version)
+        self._record(key, version)
         return version
 
     def _remove(self, key: str, version: str | None) -> bool:
         """Remove an object; False if it was absent."""
         self._check()
         removed = self._store.delete(key, if_version=version)
-        self._note(key, None)
+        self._record(key, None)
         return removed
 
     def _condition(self, coords: Coords) -> str | Absent | None:
@@ -318,9 +318,9 @@ class ChunkWriter:
         metadata = self._metadata
         return np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
 
-    def _note(self, key: str, version: str | None) -> None:
+    def _record(self, key: str, version: str | None) -> None:
         self._cache.drop(self.array.cache_key(key))
-        self.array.mount.versions.note(key, version)
+        self.array.mount.versions.record(key, version)
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:

@@ -101,9 +101,9 @@ class KeyWriter:
                 removed = mount.store.delete(key, if_version=exact)
             except VersionConflict as conflict:
                 raise WriteConflict(key, TOO_LATE) from conflict
-            mount.versions.note(key, None)
+            mount.versions.record(key, None)
             if name != ".zmetadata":
-                documents.follow(mount, prefix, [prefix + name])
+                documents.update_copies(mount, prefix, [prefix + name])
         return removed
 
     def _locate(self, path: str) -> tuple[MountedStore, str, str]:
@@ -148,9 +148,9 @@ class KeyWriter:
                     put = PutKey(mount.store.put(key, data, if_version=condition), created=before is None)
                 except VersionConflict as conflict:
                     raise WriteConflict(key, TOO_LATE) from conflict
-                mount.versions.note(key, put.version)
+                mount.versions.record(key, put.version)
             if name != ".zmetadata":
-                documents.follow(mount, prefix, [prefix + name])
+                documents.update_copies(mount, prefix, [prefix + name])
         return put
 
     def _change_shape(self, mount: MountedStore, prefix: str, new: ArrayMetadata, permit: Permit) -> str | None:
@@ -172,7 +172,7 @@ class KeyWriter:
         (version,) = mount.store.versions(prefix, [key])
         return version or ""
 
-    def _check_kind(self, mount: MountedStore, prefix: str, name: str, sent: _Sent) -> None:
+    def _check_kind(self, mount: MountedStore, prefix: str, name: str, sent: _SentDocument) -> None:
         """Prepare the put of a document that makes a node. A path names an array or a group, so a node of one kind must
         not hide one of the other. (Plain clients check before they create, and delete what they replace.) A
         ``zarr.json`` may join documents of v2 of the same node, which are then ignored."""
@@ -227,7 +227,7 @@ def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
     return metadata.chunks, metadata.dtype.json, metadata.order, keys, codecs, of_v3
 
 
-class _Sent(NamedTuple):
+class _SentDocument(NamedTuple):
     """A document to be put: the ``kind`` of node that it makes, if any, and the documents of consolidated metadata, by
     their keys from there."""
 
@@ -236,17 +236,17 @@ class _Sent(NamedTuple):
     consolidated: Mapping[str, Any] | None = None
 
 
-def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
+def _parsed(key: str, name: str, data: bytes | memoryview) -> _SentDocument:
     """The document, validated against its name. Errors describe the request, not stored data."""
     try:
         match name:
             case ".zarray":
-                return _Sent("array", ArrayMetadata.parse(data, key))
+                return _SentDocument("array", ArrayMetadata.parse(data, key))
             case ".zattrs":
                 parse_attributes(data, key)
-                return _Sent()
+                return _SentDocument()
             case ".zmetadata":
-                return _Sent(consolidated=parse_consolidated(data, key))
+                return _SentDocument(consolidated=parse_consolidated(data, key))
             case ".zgroup":
                 group = parse_group(data, key)
             case _:
@@ -255,7 +255,9 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
                     raise document.attributes.error
                 if document.broken is not None:
                     raise document.broken
-                return _Sent("group" if document.array is None else "array", document.array, document.consolidated)
+                return _SentDocument(
+                    "group" if document.array is None else "array", document.array, document.consolidated
+                )
     except BadMetadata as error:
         if error.member is not None:
             raise BadDefinition(error.member, error.reason) from error
@@ -267,4 +269,4 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
     others = sorted(group.document.keys() - {"zarr_format"})
     if others:  # they are ignored where they are read [Zarr v2 specification, "Groups"]
         raise BadDefinition(others[0], "a .zgroup has no other member than zarr_format: put it into .zattrs")
-    return _Sent("group")
+    return _SentDocument("group")

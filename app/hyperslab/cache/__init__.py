@@ -33,7 +33,7 @@ class _Entry(Generic[V]):
     nbytes: int
 
 
-class Loaded(NamedTuple, Generic[V]):
+class LoadResult(NamedTuple, Generic[V]):
     """Result of `VersionedCache.load`; ``was_there``: it was cached, or loaded by another call."""
 
     value: V
@@ -106,7 +106,7 @@ class VersionedCache(Generic[V]):
 
     def load(
         self, key: Hashable, version: str, loader: Callable[[], tuple[V, str, int]], *, count_miss: bool = True
-    ) -> Loaded[V]:
+    ) -> LoadResult[V]:
         """The value of a key; a miss is loaded once for all concurrent calls.
 
         ``loader`` returns value, version and size in bytes. A version other than the requested one, or `Vanished`, is
@@ -118,7 +118,7 @@ class VersionedCache(Generic[V]):
         while True:
             value = self.get(key, version, count_miss=count_miss)
             if value is not None:
-                return Loaded(value, version, True)
+                return LoadResult(value, version, True)
             with self._lock:
                 flight = self._flights.get((key, version))
                 leads = flight is None
@@ -126,10 +126,10 @@ class VersionedCache(Generic[V]):
                     flight = self._flights[key, version] = Future()
             try:
                 if leads:
-                    return Loaded(*self._lead(key, version, flight, loader), False)
+                    return LoadResult(*self._lead(key, version, flight, loader), False)
                 value, loaded = flight.result()
                 if began_before or loaded == version:
-                    return Loaded(value, loaded, True)
+                    return LoadResult(value, loaded, True)
             except Cancelled:
                 if leads:
                     raise  # else only the leader was cancelled

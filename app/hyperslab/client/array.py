@@ -28,7 +28,7 @@ from hyperslab.client.session import retry_conflicts
 from hyperslab.client.text import Progress, array_facts, report, size_text, table
 from hyperslab.client.transport import Transport
 from hyperslab.client.values import as_object, as_stored, as_values, object_codec
-from hyperslab.client.view import RemoteView, Uncomputed
+from hyperslab.client.view import LazyOperators, RemoteView
 from hyperslab.client.writing import append_values, read_tag, write_selection, write_tagged
 from hyperslab.errors import (
     ArrayChanged,
@@ -42,7 +42,7 @@ from hyperslab.errors import (
 from hyperslab.wire.labels import Method
 
 
-class RemoteArray(Uncomputed, RemoteNode):
+class RemoteArray(LazyOperators, RemoteNode):
     """An array of a Hyperslab server, with numpy's indexing; each indexing sends requests.
 
     `shape`, `attrs` and other metadata come from the node document, which `refresh` reads again. All methods raise the

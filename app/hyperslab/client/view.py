@@ -14,7 +14,7 @@ from hyperslab.errors import NodeNotFound, WrongKind
 from hyperslab.wire.labels import Method, item, positions
 
 
-class Uncomputed:
+class LazyOperators:
     """Values elsewhere: arithmetic and numpy's methods are refused, with a word of what does them."""
 
     def __getattr__(self, name: str) -> Any:
@@ -29,10 +29,10 @@ class Uncomputed:
 _BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"]
 _OTHERS = ["neg", "pos", "abs", "invert", "lt", "le", "gt", "ge"]
 for _name in [f"{prefix}{name}" for prefix in ("", "r", "i") for name in _BINARY] + _OTHERS:
-    setattr(Uncomputed, f"__{_name}__", Uncomputed._refuse)
+    setattr(LazyOperators, f"__{_name}__", LazyOperators._refuse)
 
 
-class RemoteView(Uncomputed):
+class RemoteView(LazyOperators):
     """Part of a remote array: an index, a range or an array of indices along each axis. Sends no request by itself.
 
     ``view[...]`` or ``numpy.asarray(view)`` reads it, ``view[...] = x`` writes it, and numpy's other keys choose from

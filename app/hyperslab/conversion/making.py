@@ -301,7 +301,7 @@ def boxes(shape: Sequence[int], block: Sequence[int]) -> Iterator[Box]:
         yield tuple([slice(a, min(a + n, size)) for a, n, size in zip(corner, block, shape, strict=True)])
 
 
-class Done:
+class DoneObjects:
     """Which stored objects of an array are made."""
 
     def __init__(self, part: Part, text: str | None) -> None:
@@ -356,7 +356,7 @@ def run(
     noted = time.monotonic()
     with _connected(scheduler) as client:
         for part in plan.parts:
-            done = Done(part, marker["done"].get(part.path))
+            done = DoneObjects(part, marker["done"].get(part.path))
             target = place.target(part.path, part.definition)
             values: Any = (
                 part.values if part.above is None else place.target(part.above, by_path[part.above].definition)
@@ -372,18 +372,20 @@ def run(
             for start in range(0, len(todo), BATCH):
                 batch = todo[start : start + BATCH]
 
-                def on_done(number: int, batch: Sequence[Box] = batch, part: Part = part, done: Done = done) -> None:
+                def on_done(
+                    number: int, batch: Sequence[Box] = batch, part: Part = part, done: DoneObjects = done
+                ) -> None:
                     nonlocal noted
                     done.objects[done.region(batch[number])] = True
                     advance(size_of(batch[number]) * part.itemsize)
                     if time.monotonic() - noted > NOTE_SECONDS:
                         marker["done"][part.path] = done.text()
-                        place.note(marker)
+                        place.write_marker(marker)
                         noted = time.monotonic()
 
                 execute(client, work, batch, threads_for(part, memory), on_done)
             marker["done"][part.path] = done.text()
-            place.note(marker)
+            place.write_marker(marker)
 
 
 def execute(client: Any, work: Work, batch: Sequence[Box], threads: int, on_done: Callable[[int], None]) -> None:

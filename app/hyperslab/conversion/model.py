@@ -121,7 +121,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Reordered:
+class ReorderedValues:
     """Values whose axes are those of ``values`` in another order; others, of length 1, are dropped."""
 
     values: Values
@@ -138,7 +138,7 @@ class Reordered:
 
 
 @dataclass(frozen=True, slots=True)
-class Stacked:
+class StackedValues:
     """Values of several arrays of one shape, one for each index of the leading axes in C order."""
 
     parts: tuple[Values, ...]
@@ -217,7 +217,7 @@ def as_image(array: Array, letters: str, found: Mapping[str, Axis], **members: A
     order = tuple([letters.index(name) for name in kept])
     values: Values = array.values
     if order != tuple(range(len(array.shape))):
-        values = Reordered(values, order, len(array.shape))
+        values = ReorderedValues(values, order, len(array.shape))
     stored = Array(
         values,
         tuple([array.shape[axis] for axis in order]),

@@ -66,7 +66,7 @@ class Place(Protocol):
 
     def begin(self, marker: Mapping[str, Any], groups: Groups, arrays: Mapping[str, Any]) -> None: ...
 
-    def note(self, marker: Mapping[str, Any]) -> None:
+    def write_marker(self, marker: Mapping[str, Any]) -> None:
         """Store the marker again, with what is done."""
 
     def target(self, path: str, definition: Mapping[str, Any]) -> Target: ...
@@ -206,9 +206,9 @@ class StorePlace:
     ) -> None:
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-        self.note(marker)
+        self.write_marker(marker)
 
-    def note(self, marker: Mapping[str, Any]) -> None:
+    def write_marker(self, marker: Mapping[str, Any]) -> None:
         self.mount.store.put(self.marker_key, json.dumps(marker).encode())
 
     def document(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -377,9 +377,9 @@ class ServicePlace:
                 members["attributes"][self.marker_attribute] = json.dumps(marker)
             if self._node(path) is None:
                 root._create(f"{own}/{path}".rstrip("/"), members, "create")
-        self.note(marker)
+        self.write_marker(marker)
 
-    def note(self, marker: Mapping[str, Any]) -> None:
+    def write_marker(self, marker: Mapping[str, Any]) -> None:
         node = self._node()
         assert node is not None
         node.attrs[self.marker_attribute] = json.dumps(marker)

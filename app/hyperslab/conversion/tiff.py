@@ -30,7 +30,7 @@ from hyperslab.conversion.model import (
     Channel,
     Image,
     OpenFiles,
-    Stacked,
+    StackedValues,
     Undetermined,
     as_image,
     readable,
@@ -306,7 +306,7 @@ def open_files(paths: Sequence[Path], *, axes: str | None, pattern: str | None) 
         notes.append(f"left out what differs from file to file: {', '.join(sorted(differing))}")
     leading = tuple([len(files_of_label) for files_of_label in labels.values()])
     array = Array(
-        Stacked(tuple([parts[index] for index in order]), leading),
+        StackedValues(tuple([parts[index] for index in order]), leading),
         (*leading, *inner.array.shape),
         inner.array.dtype,
         (*[1] * len(leading), *inner.array.reads),

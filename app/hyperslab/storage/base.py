@@ -47,7 +47,7 @@ def at_once() -> Iterator[None]:
         AT_ONCE.reset(before)
 
 
-class Stored(NamedTuple):
+class StoredValue(NamedTuple):
     """Value and its version. ``data`` is contiguous and read-only."""
 
     data: bytes | memoryview
@@ -65,7 +65,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredRange:
     """Byte range of a value from ``start`` on, and the description of the value in the same version. ``data`` is
     contiguous and read-only."""
 
@@ -79,14 +79,14 @@ class Part:
         return memoryview(self.data)[first : stop - self.start] if first >= 0 else memoryview(b"")
 
 
-class Unserved(NamedTuple):
+class UnservedEntry(NamedTuple):
     """Something in a store that no key leads to: its path, for people, and the reason."""
 
     path: str
     reason: str
 
     @classmethod
-    def at(cls, prefix: str, name: str, reason: str) -> Unserved:
+    def at(cls, prefix: str, name: str, reason: str) -> UnservedEntry:
         """What is not served under a name below a prefix; the name may not be UTF-8."""
         return cls(printable(prefix + name), reason)
 
@@ -100,10 +100,10 @@ class Listing:
 
     entries: tuple[Entry, ...]
     prefixes: tuple[str, ...]
-    unserved: tuple[Unserved, ...] = ()
+    unserved: tuple[UnservedEntry, ...] = ()
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], prefixes: Iterable[str], unserved: Iterable[Unserved] = ()) -> Listing:
+    def of(cls, entries: Iterable[Entry], prefixes: Iterable[str], unserved: Iterable[UnservedEntry] = ()) -> Listing:
         """The listing of unsorted children."""
         return cls(tuple(sorted(entries, key=attrgetter("key"))), tuple(sorted(prefixes)), tuple(sorted(unserved)))
 
@@ -114,7 +114,7 @@ class Folders(NamedTuple):
 
     names: Sequence[str]
     following: str | None = None
-    unserved: Sequence[Unserved] = ()
+    unserved: Sequence[UnservedEntry] = ()
 
 
 class Log(Protocol):
@@ -241,18 +241,18 @@ class Store(ABC):
         return self._capabilities
 
     @abstractmethod
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> StoredValue | None:
         """The whole value; raises `errors.StoredTooLarge` for more than ``max_bytes``, without reading them."""
 
     def get_each(
         self, keys: Sequence[str], max_bytes: int = MAX_BYTES, *, denied_is_absent: bool = False
-    ) -> list[Stored | None]:
+    ) -> list[StoredValue | None]:
         """`get` for documents of nodes, concurrently from a remote store; see `document_versions`.
         ``denied_is_absent``: wherever a document is denied."""
         return self._documents(partial(self.get, max_bytes=max_bytes), keys, denied_is_absent)
 
     @abstractmethod
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+    def get_part(self, key: str, start: int, stop: int) -> StoredRange | None:
         """The bytes ``[start, stop)`` of a value (``start < stop``), up to its end, or more if the store had to read
         more; in one request if possible."""
 
@@ -287,7 +287,7 @@ class Store(ABC):
     def stat(self, key: str) -> Entry | None:
         """The description of a value, without reading it."""
 
-    def get_tail(self, key: str, nbytes: int) -> Part | None:
+    def get_end(self, key: str, nbytes: int) -> StoredRange | None:
         """The last ``nbytes`` bytes of a value, or all of a shorter one."""
         size = 0
         for _ in range(MAX_ATTEMPTS):
@@ -367,7 +367,7 @@ class Store(ABC):
         rest = listed.prefixes[bisect_left(listed.prefixes, first) :]
         return Folders(rest[:count], rest[count] if len(rest) > count else None, listed.unserved)
 
-    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[Entry]:
         """All keys below a prefix, at any depth, in no particular order. ``unserved`` receives what has no key, and
         folders that cannot be listed, which are an error without it."""
         listed = self.list_dir(prefix)

@@ -23,10 +23,10 @@ from hyperslab.storage.base import (
     Entry,
     Keep,
     Listing,
-    Part,
     Store,
-    Stored,
-    Unserved,
+    StoredRange,
+    StoredValue,
+    UnservedEntry,
     check_version,
 )
 from hyperslab.storage.config import StoreConfig, flag, missing_statuses, public_url, redacted
@@ -61,17 +61,17 @@ class FsspecStore(Store):
         if config.writable:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
 
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> StoredValue | None:
         stored = self._read_steadily(key, lambda path, entry: self._whole(path, entry, max_bytes))
-        return None if stored is None else Stored(stored[0], stored[1].version)
+        return None if stored is None else StoredValue(stored[0], stored[1].version)
 
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        def read(path: str, entry: Entry) -> Part:
+    def get_part(self, key: str, start: int, stop: int) -> StoredRange | None:
+        def read(path: str, entry: Entry) -> StoredRange:
             if start == 0 and entry.size <= stop:
                 data = self._whole(path, entry, max(stop, MAX_BYTES))
-                return Part(replace(entry, size=len(data)), 0, data)  # some file systems report no sizes
+                return StoredRange(replace(entry, size=len(data)), 0, data)  # some file systems report no sizes
             end = min(stop, entry.size or stop)
-            return Part(entry, start, bytes(self._fs.cat_file(path, start, end)) if start < end else b"")
+            return StoredRange(entry, start, bytes(self._fs.cat_file(path, start, end)) if start < end else b"")
 
         stored = self._read_steadily(key, read)
         return None if stored is None else stored[0]
@@ -125,13 +125,13 @@ class FsspecStore(Store):
     def list_dir(self, prefix: str) -> Listing:
         entries: list[Entry] = []
         prefixes: list[str] = []
-        unserved: list[Unserved] = []
+        unserved: list[UnservedEntry] = []
         for info in self._ls(prefix):
             name = _name(info)
             if is_hidden(name):
                 continue
             if flaw := flaw_of(name, prefix):
-                unserved.append(Unserved.at(prefix, name, flaw))
+                unserved.append(UnservedEntry.at(prefix, name, flaw))
             elif info["type"] == "directory":
                 prefixes.append(name)
             else:

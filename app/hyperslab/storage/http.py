@@ -29,10 +29,10 @@ from hyperslab.storage.base import (
     Capabilities,
     Entry,
     Listing,
-    Part,
     Store,
-    Stored,
-    Unserved,
+    StoredRange,
+    StoredValue,
+    UnservedEntry,
 )
 from hyperslab.storage.config import StoreConfig, flag, missing_statuses, reject_unknown
 from hyperslab.storage.keys import flaw_of, is_hidden
@@ -71,11 +71,11 @@ class HttpStore(Store):
         timeout = urllib3.Timeout(connect=min(config.timeout, 10), read=config.timeout)
         self._http = urllib3.PoolManager(4, maxsize=self._width, block=True, timeout=timeout, retries=False)
 
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> StoredValue | None:
         part = self._whole(key, max_bytes)
-        return None if part is None else Stored(part.data, part.entry.version)
+        return None if part is None else StoredValue(part.data, part.entry.version)
 
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+    def get_part(self, key: str, start: int, stop: int) -> StoredRange | None:
         """One request if the server supports ranges and versions; else the whole value."""
         answer = self._ask("GET", key, (start, stop), max(stop, 4 * MAX_BYTES))  # the server may ignore ranges
         if answer is None:
@@ -83,7 +83,7 @@ class HttpStore(Store):
         if answer.status == 206 and (part := answer.part(key, start, stop)) is not None:
             return part
         if answer.status == 416 and (entry := self.stat(key)) is not None and entry.size <= start:
-            return Part(entry, start, b"")
+            return StoredRange(entry, start, b"")
         return answer.whole(key) if answer.status == 200 else self._whole(key)
 
     def stat(self, key: str) -> Entry | None:
@@ -103,18 +103,20 @@ class HttpStore(Store):
         if answer is None:
             return Listing((), ())
         names = _links(answer.data.decode("utf-8", "replace"), self._target(prefix))
-        unserved = [Unserved.at(prefix, name, flaw) for name in names if (flaw := flaw_of(name.rstrip("/"), prefix))]
+        unserved = [
+            UnservedEntry.at(prefix, name, flaw) for name in names if (flaw := flaw_of(name.rstrip("/"), prefix))
+        ]
         names = {name for name in names if flaw_of(name.rstrip("/"), prefix) is None}
 
-        def stat(key: str) -> Entry | Unserved | None:
+        def stat(key: str) -> Entry | UnservedEntry | None:
             try:
                 return self.stat(key)
             except StoreDenied as error:  # hides none of its neighbours
-                return Unserved.at("", key, error.reason)
+                return UnservedEntry.at("", key, error.reason)
 
         entries = [*self._map(stat, [prefix + name for name in names if not name.endswith("/")])]
         folders = (name.rstrip("/") for name in names if name.endswith("/"))
-        unserved += [each for each in entries if isinstance(each, Unserved)]
+        unserved += [each for each in entries if isinstance(each, UnservedEntry)]
         return Listing.of((each for each in entries if isinstance(each, Entry)), folders, unserved)
 
     def check(self) -> None:
@@ -134,7 +136,7 @@ class HttpStore(Store):
             self._capabilities = replace(self._capabilities, listable=is_index)
         return self._capabilities.listable
 
-    def _whole(self, key: str, max_bytes: int = MAX_BYTES) -> Part | None:
+    def _whole(self, key: str, max_bytes: int = MAX_BYTES) -> StoredRange | None:
         answer = self._ask("GET", key, max_bytes=max_bytes)
         return None if answer is None else answer.whole(key)
 
@@ -242,12 +244,12 @@ class _Answer:
         names = (name.strip().lower() for name in self.headers.get("Content-Encoding", "").split(","))
         return [name for name in names if name not in ("", "identity")]
 
-    def whole(self, key: str) -> Part:
+    def whole(self, key: str) -> StoredRange:
         """The part that is the whole value."""
         version = self.version or blake2b(self.data, digest_size=16).hexdigest()
-        return Part(Entry(key, len(self.data), version, self.modified), 0, self.data)
+        return StoredRange(Entry(key, len(self.data), version, self.modified), 0, self.data)
 
-    def part(self, key: str, start: int, stop: int) -> Part | None:
+    def part(self, key: str, start: int, stop: int) -> StoredRange | None:
         """The requested part; None if it is another one, encoded, or without a version."""
         version, size = self.version, self.size
         if version is None or not size.isdecimal() or self.encodings:
@@ -255,7 +257,7 @@ class _Answer:
         first = str(self.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
         if not first or len(self.data) != min(stop, int(size)) - start:
             return None
-        return Part(Entry(key, int(size), version, self.modified), start, self.data)
+        return StoredRange(Entry(key, int(size), version, self.modified), start, self.data)
 
 
 def _receive(answer: urllib3.BaseHTTPResponse, url: str, key: str, max_bytes: int) -> _Answer:

@@ -27,11 +27,11 @@ from hyperslab.storage.base import (
     Folders,
     Keep,
     Listing,
-    Part,
     Range,
     Store,
-    Stored,
-    Unserved,
+    StoredRange,
+    StoredValue,
+    UnservedEntry,
     VersionConflict,
     WritersSafe,
 )
@@ -96,17 +96,19 @@ class LocalStore(Store):
     def url(self) -> str:
         return f"file://{self._fence.root}"
 
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> StoredValue | None:
         data = self._read(key, lambda stat: ((0, stat.st_size),), max_bytes=max_bytes)
-        return None if data is None else Stored(data[1][0], version_of(data[0]))
+        return None if data is None else StoredValue(data[1][0], version_of(data[0]))
 
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+    def get_part(self, key: str, start: int, stop: int) -> StoredRange | None:
         data = self._read(key, lambda _: ((start, stop),))
-        return None if data is None else Part(entry_of(key, data[0]), start, data[1][0])
+        return None if data is None else StoredRange(entry_of(key, data[0]), start, data[1][0])
 
-    def get_tail(self, key: str, nbytes: int) -> Part | None:
+    def get_end(self, key: str, nbytes: int) -> StoredRange | None:
         data = self._read(key, lambda stat: ((max(0, stat.st_size - nbytes), stat.st_size),))
-        return None if data is None else Part(entry_of(key, data[0]), max(0, data[0].st_size - nbytes), data[1][0])
+        return (
+            None if data is None else StoredRange(entry_of(key, data[0]), max(0, data[0].st_size - nbytes), data[1][0])
+        )
 
     def get_ranges(
         self, key: str, ranges: Sequence[Range], version: str | None = None
@@ -188,7 +190,7 @@ class LocalStore(Store):
             self._absent(prefix, error)
             return Folders(())
 
-    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[Entry]:
         try:
             yield from self._scanner.walk(prefix, unserved)
         except OSError as error:

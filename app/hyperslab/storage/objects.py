@@ -40,10 +40,10 @@ from hyperslab.storage.base import (
     Folders,
     Keep,
     Listing,
-    Part,
     Store,
-    Stored,
-    Unserved,
+    StoredRange,
+    StoredValue,
+    UnservedEntry,
     VersionConflict,
     WritersSafe,
     check_version,
@@ -120,18 +120,18 @@ class ObjectStore(Store):
             return replace(self._capabilities, conditional_put=True, writers_safe=WritersSafe.REPLICAS)
         return replace(self._capabilities, conditional_delete=self._conditional is False)
 
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> StoredValue | None:
         stored = self._ask(key, lambda: self._read(key, None, max_bytes))
-        return None if stored is None else Stored(stored.data, stored.entry.version)
+        return None if stored is None else StoredValue(stored.data, stored.entry.version)
 
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+    def get_part(self, key: str, start: int, stop: int) -> StoredRange | None:
         """One request, except for values that end before ``start`` and servers without ranges."""
         return self._ask(key, lambda: self._read(key, (start, stop)))
 
-    def get_tail(self, key: str, nbytes: int) -> Part | None:
+    def get_end(self, key: str, nbytes: int) -> StoredRange | None:
         """One request, as `get_part`; two on Azure, which has no suffix ranges."""
         if self._connection.kind == "az":
-            return super().get_tail(key, nbytes)
+            return super().get_end(key, nbytes)
         return self._ask(key, lambda: self._read(key, {"suffix": nbytes}))
 
     def stat(self, key: str) -> Entry | None:
@@ -170,7 +170,7 @@ class ObjectStore(Store):
         for _ in self._map(put, keys):
             pass
 
-    def list_all(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[tuple[Entry, bool]]:
+    def list_all(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[tuple[Entry, bool]]:
         for page in self._pages(prefix, unserved=unserved):
             for meta in page:
                 entry = self._entry(meta)
@@ -223,7 +223,7 @@ class ObjectStore(Store):
                 if not is_hidden_key and not self._deletes.is_tombstone(meta["path"], meta):
                     yield entry
 
-    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[Entry]:
         return (entry for entry, removed in self.list_all(prefix, unserved) if not removed)
 
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
@@ -260,7 +260,7 @@ class ObjectStore(Store):
 
     def _read(
         self, key: str, requested: tuple[int, int] | SuffixRange | None, max_bytes: int = MAX_BYTES
-    ) -> Part | None:
+    ) -> StoredRange | None:
         """A part of a value, or more, or all of it (None) up to ``max_bytes``; raises `FileNotFoundError`."""
         path = self._path(key)
         start, stop = requested if isinstance(requested, tuple) else (0, 0)
@@ -276,7 +276,7 @@ class ObjectStore(Store):
                     raise
                 entry = self._head(key)
                 if entry is None or entry.size <= start:
-                    return None if entry is None else Part(entry, start, b"")
+                    return None if entry is None else StoredRange(entry, start, b"")
                 if grown:  # no, it is encoded: its bytes are fewer than those of its value
                     requested, max_bytes = None, max(stop, MAX_BYTES)
                 grown = True
@@ -290,10 +290,10 @@ class ObjectStore(Store):
                 raise StoredTooLarge(key, result.meta["size"], max_bytes)
             if self._deletes.is_tombstone(path, result.meta):
                 return None
-            return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))
+            return StoredRange(self._entry(result.meta), result.range[0], memoryview(result.bytes()))
         raise ChangedWhileRead(f"{key!r} changed again and again while it was read")
 
-    def _decoded(self, key: str, result: GetResult, encodings: Sequence[str], max_bytes: int) -> Part:
+    def _decoded(self, key: str, result: GetResult, encodings: Sequence[str], max_bytes: int) -> StoredRange:
         """A whole value that was stored with content encodings, as HTTP clients see it."""
         if result.meta["size"] > max_bytes:
             raise StoredTooLarge(key, result.meta["size"], max_bytes)
@@ -310,7 +310,7 @@ class ObjectStore(Store):
                 raise StoredTooLarge(key, len(data), max_bytes)
             if not inflate.eof:
                 raise _broken(key, name, f"it ends before its content encoding {name!r} does")
-        return Part(replace(self._entry(result.meta), size=len(data)), 0, memoryview(data))
+        return StoredRange(replace(self._entry(result.meta), size=len(data)), 0, memoryview(data))
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
         path = self._path(key)
@@ -358,7 +358,7 @@ class ObjectStore(Store):
     def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
         if check is not None and self._detect():
             return self._delete_each(prefix, check, keep)
-        count, unserved = 0, list[Unserved]()
+        count, unserved = 0, list[UnservedEntry]()
         for page in self._pages(prefix, unserved=unserved):
             keys = [self._key(meta["path"]) for meta in page]
             keys_to_delete = [key for key in keys if self._is_doomed(key, prefix, keep)]
@@ -403,7 +403,7 @@ class ObjectStore(Store):
         return versions, []
 
     def _pages(
-        self, prefix: str, after: str | None = None, unserved: list[Unserved] | None = None
+        self, prefix: str, after: str | None = None, unserved: list[UnservedEntry] | None = None
     ) -> Iterator[Sequence[ObjectMeta]]:
         """Pages of objects below a prefix, in the order of the store, starting after a key. ``unserved`` receives keys
         that cannot be paths."""
@@ -439,8 +439,8 @@ class ObjectStore(Store):
             raise StoreError(self.name, prefix, f"{key} cannot be a path, and hides the keys beside it") from error
         return self._listings.pages(self._path(prefix), after, deeper=deeper)
 
-    def _unserved(self, flawed: Mapping[str, str]) -> list[Unserved]:
-        return [Unserved.at("", self._key(path), flaw) for path, flaw in flawed.items()]
+    def _unserved(self, flawed: Mapping[str, str]) -> list[UnservedEntry]:
+        return [UnservedEntry.at("", self._key(path), flaw) for path, flaw in flawed.items()]
 
     def _put_on_condition(self, key: str, path: str, body: memoryview, if_version: str | Absent) -> str:
         if self._connection.kind == "gs" and if_version is not ABSENT and not if_version.isdecimal():
@@ -476,7 +476,7 @@ class ObjectStore(Store):
                     return True
             return False
 
-        deleted, unserved = 0, list[Unserved]()
+        deleted, unserved = 0, list[UnservedEntry]()
         for page in self._pages(prefix, unserved=unserved):
             listed = [self._entry(meta) for meta in page if not self._deletes.is_tombstone(meta["path"], meta)]
             entries = [item for item in listed if self._is_doomed(item.key, prefix, keep)]

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from hyperslab.errors import BadPath
-from hyperslab.storage.base import Entry, Folders, Keep, Listing, Unserved
+from hyperslab.storage.base import Entry, Folders, Keep, Listing, UnservedEntry
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.files import TEMPORARY, discard, entry_of, wrong_type
 from hyperslab.storage.keys import CONVERTIBLE, HIDDEN, STREAM, flaw_of, is_hidden, prefixes
@@ -39,7 +39,7 @@ class _Names(NamedTuple):
     since: float
     names: list[str]
     others: set[str]
-    unserved: list[Unserved]
+    unserved: list[UnservedEntry]
 
 
 class Scanner:
@@ -57,13 +57,13 @@ class Scanner:
 
     def list_dir(self, prefix: str) -> Listing:
         """The direct children of a directory, without links to it or a directory above, so that recursion ends."""
-        deeper, unserved = dict[str, Identity](), list[Unserved]()
+        deeper, unserved = dict[str, Identity](), list[UnservedEntry]()
         entries = [*self._entries(prefix, self._above(prefix), deeper, unserved)]
         return Listing.of(entries, deeper, unserved)
 
     def list_folders(self, prefix: str, first: str, count: int) -> Folders:
         """`Store.list_folders`, without a stat for each directory."""
-        found, unserved = self._names(prefix), list[Unserved]()
+        found, unserved = self._names(prefix), list[UnservedEntry]()
         start = bisect_left(found.names, first)
         names = found.names[start : start + count]
         if found.others:
@@ -71,7 +71,7 @@ class Scanner:
             for name in found.others.intersection(names):
                 what = self._what(prefix + name, above)
                 if isinstance(what, str):
-                    unserved.append(Unserved.at(prefix, name, what))
+                    unserved.append(UnservedEntry.at(prefix, name, what))
                 elif isinstance(what, tuple):
                     deeper.add(name)
             names = [name for name in names if name in deeper]
@@ -81,7 +81,7 @@ class Scanner:
     def walk(
         self,
         prefix: str,
-        unserved: list[Unserved] | None = None,
+        unserved: list[UnservedEntry] | None = None,
         above: tuple[Identity, ...] | None = None,
         *,
         streams: bool = False,
@@ -99,7 +99,7 @@ class Scanner:
             except PermissionError:
                 if unserved is None:
                     raise
-                unserved.append(Unserved.at(prefix, name, "the service may not list this folder"))
+                unserved.append(UnservedEntry.at(prefix, name, "the service may not list this folder"))
 
     def remove(self, prefix: str, keep: Keep | None = None) -> int:
         """Delete the contents of a directory, including hidden files, except names for which ``keep`` is True; returns
@@ -171,7 +171,7 @@ class Scanner:
         prefix: str,
         above: tuple[Identity, ...],
         deeper: dict[str, Identity],
-        unserved: list[Unserved],
+        unserved: list[UnservedEntry],
         *,
         streams: bool = False,
     ) -> Iterator[Entry]:
@@ -188,7 +188,7 @@ class Scanner:
                 if isinstance(what, Entry):
                     yield what
                 elif isinstance(what, str):
-                    unserved.append(Unserved.at(prefix, item.name, what))
+                    unserved.append(UnservedEntry.at(prefix, item.name, what))
                 elif what is not None:
                     deeper[item.name] = what
 
@@ -227,7 +227,7 @@ class Scanner:
                     if is_hidden(item.name):
                         self._discard_abandoned(item, folder)
                     elif flaw := flaw_of(item.name, prefix):
-                        listed.unserved.append(Unserved.at(prefix, item.name, flaw))
+                        listed.unserved.append(UnservedEntry.at(prefix, item.name, flaw))
                     elif item.is_dir(follow_symlinks=False):
                         listed.names.append(item.name)
                     elif not item.is_file(follow_symlinks=False):
@@ -237,7 +237,7 @@ class Scanner:
                         convertible[kind] = min(item.name, convertible.get(kind, item.name))
         for kind, name in convertible.items():
             reason = f"hyperslab convert makes Zarr of files of {kind}"
-            listed.unserved.append(Unserved.at(prefix, name, reason))
+            listed.unserved.append(UnservedEntry.at(prefix, name, reason))
         listed.names.sort()
         if settled and len(listed.names) > _MANY:
             with self._lock:

@@ -26,7 +26,7 @@ from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import ArrayFailed, HyperslabError, NodeNotFound, WriteConflict, WrongKind
-from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
+from hyperslab.streams.heads import FirstHead, LevelHead, Rows, StreamMark
 from hyperslab.streams.layout import Level, StreamArray
 from hyperslab.streams.sessions import LARGE_SHARD
 
@@ -38,7 +38,7 @@ class Committer:
     catalog: Catalog
     reader: Reader
 
-    def open(self, array: StreamArray, level: int) -> tuple[ArrayNode, Mark]:
+    def open(self, array: StreamArray, level: int) -> tuple[ArrayNode, StreamMark]:
         """The stored array of a level, and its mark. Of a cached one, only the version of its document is looked up.
 
         Raises `ArrayFailed` if another writer has changed it.
@@ -55,7 +55,7 @@ class Committer:
                 node = self.catalog.open_array(wanted.path, fresh=True)
         except (NodeNotFound, WrongKind) as error:
             raise ArrayFailed(wanted.path, "it is gone, or another node is in its place") from error
-        mark = Mark.of(node)
+        mark = StreamMark.of(node)
         if mark is None or mark.id != array.stream:
             raise ArrayFailed(wanted.path, "another writer has replaced its metadata")
         if node.metadata.shape != wanted.stored_shape(mark.rows):
@@ -69,7 +69,7 @@ class Committer:
 
         Raises `ArrayFailed` and what `ChunkWriter.write_each` raises.
         """
-        writers, grown = list[ChunkWriter](), list[tuple[ArrayNode, Mark]]()
+        writers, grown = list[ChunkWriter](), list[tuple[ArrayNode, StreamMark]]()
         stored = rows  # of level 0
         try:
             with ExitStack() as locks:
@@ -103,7 +103,7 @@ class Committer:
                     self._remove_orphans(writer, array)
             raise
 
-    def publish(self, array: StreamArray, mark: Mark, *, new: bool = False, final: bool = False) -> None:
+    def publish(self, array: StreamArray, mark: StreamMark, *, new: bool = False, final: bool = False) -> None:
         """Store the shape and the mark of a level, or if ``final`` the shape alone, unless another replica has stored
         as many rows. ``new``: the level has just been created, and has no mark."""
         level = array.levels[mark.level]
@@ -113,7 +113,7 @@ class Committer:
                 return
             if new:
                 node = self.catalog.open_array(level.path, fresh=True)
-                done = Mark.of(node) is not None
+                done = StreamMark.of(node) is not None
             else:
                 node, stored = self.open(array, mark.level)
                 done = stored.rows >= mark.rows and not final
@@ -135,11 +135,13 @@ class Committer:
     def is_final(self, level: Level) -> bool:
         """Whether an interrupted finish has published the last shape of a level."""
         try:
-            return Mark.of(self.catalog.open_array(level.path, fresh=True)) is None
+            return StreamMark.of(self.catalog.open_array(level.path, fresh=True)) is None
         except (NodeNotFound, WrongKind):
             return False
 
-    def _write(self, after: ArrayNode, array: StreamArray, mark: Mark, stop: int, writers: list[ChunkWriter]) -> None:
+    def _write(
+        self, after: ArrayNode, array: StreamArray, mark: StreamMark, stop: int, writers: list[ChunkWriter]
+    ) -> None:
         """Write the rows of a level from the mark's to ``stop``. Other replicas may be writing the same objects with as
         many rows or more: so each is put on top of its version from before the check that no rows were published, and
         rows of others in it are kept."""
@@ -183,7 +185,7 @@ class Committer:
 
         def is_gone() -> bool:
             now = self.catalog.find_node(written.path, fresh=True)
-            mark = Mark.of(now) if isinstance(now, ArrayNode) else None
+            mark = StreamMark.of(now) if isinstance(now, ArrayNode) else None
             return not isinstance(now, ArrayNode) or (mark is not None and mark.id != array.stream)
 
         if written.mount.has_replicas and writer.written and is_gone():

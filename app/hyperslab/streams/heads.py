@@ -33,7 +33,7 @@ _MAX_CACHED: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StreamMark:
     """Mark of a stream in the document of an array that it writes to: the stream's id, how many names its group lies
     ``up`` from the array, the numbers of array and level, and the ``rows`` that are in chunks. If the array's shape
     differs from these rows, another writer has changed it."""
@@ -45,7 +45,7 @@ class Mark:
     rows: Count
 
     @classmethod
-    def of(cls, array: ArrayNode) -> Mark | None:
+    def of(cls, array: ArrayNode) -> StreamMark | None:
         """The mark of an array, None without a valid one; the document is untrusted."""
         with suppress(ValueError):
             return _parse_mark(stream_mark(array.metadata))
@@ -57,7 +57,7 @@ class Mark:
         return "".join(f"{name}/" for name in names[: max(0, len(names) - self.up)])
 
 
-_parse_mark: Final = TypeAdapter(Mark).validate_python
+_parse_mark: Final = TypeAdapter(StreamMark).validate_python
 
 
 class Rows(Protocol):
@@ -182,7 +182,7 @@ class Heads:
     def __call__(self, node: ArrayNode) -> ArrayNode:
         """The array with all rows that have arrived; unchanged if it has no live stream, or another writer has changed
         its shape."""
-        mark = Mark.of(node)
+        mark = StreamMark.of(node)
         plan = None if mark is None else self.records.plan(node.mount, mark.home(node), mark.id)
         if mark is None or plan is None or mark.array >= len(plan.arrays):
             return node

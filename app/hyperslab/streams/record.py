@@ -3,7 +3,7 @@ client shows, and which are removed with the group.
 
 ``stream.json`` is the record, changed by conditional puts; ``ID.json`` has the settings and never changes. Keys below
 ``ID/N/`` are the tail of the Nth array, keys below ``ID.frames/N/`` metadata of its frames (see `layout.StreamArray`).
-While a stream writes to an array, the array's own document has a mark: see `heads.Mark`.
+While a stream writes to an array, the array's own document has a mark: see `heads.StreamMark`.
 """
 
 from __future__ import annotations

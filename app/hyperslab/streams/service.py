@@ -35,7 +35,7 @@ from hyperslab.errors import (
 )
 from hyperslab.storage.base import VersionConflict
 from hyperslab.storage.keys import STREAM, as_prefix
-from hyperslab.streams.heads import Heads, Mark
+from hyperslab.streams.heads import Heads, StreamMark
 from hyperslab.streams.layout import StreamPlan
 from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Memory, Session, Sessions, largest_piece
@@ -48,7 +48,7 @@ IfExists = Literal["error", "resume", "replace"]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenResult:
     """Result of opening a stream: its state, whether it was created, and its epoch."""
 
     state: dict[str, Any]
@@ -143,7 +143,7 @@ class Streams:
 
     # --- open and close ----------------------------------------------------------------------------------------------
 
-    def open(self, path: str, settings: StreamSettings, if_exists: IfExists, *, dry_run: bool = False) -> Opened:
+    def open(self, path: str, settings: StreamSettings, if_exists: IfExists, *, dry_run: bool = False) -> OpenResult:
         """Open a stream, and create its nodes, which are empty.
 
         Raises `StreamConflict`, `CompletedUpload`, `NodeExists` if another node is in the way, `BadDefinition`, also
@@ -191,7 +191,7 @@ class Streams:
                 self._sessions.remove(path)
                 raise
             session.last = time.monotonic()
-            return Opened(self.state(path), created=True, epoch=stream.record.epoch)
+            return OpenResult(self.state(path), created=True, epoch=stream.record.epoch)
 
     def state(self, path: str) -> dict[str, Any]:
         """The state of a stream, as a JSON document. Raises `StreamNotFound`."""
@@ -218,7 +218,7 @@ class Streams:
         stream = self._open(path, writing=writing, epoch=epoch)
         return self._writers.of(stream, stream.array(key), epoch)
 
-    def _resume(self, stream: Stream, plan: StreamPlan, if_exists: IfExists, *, dry_run: bool) -> Opened:
+    def _resume(self, stream: Stream, plan: StreamPlan, if_exists: IfExists, *, dry_run: bool) -> OpenResult:
         """Go on with a stream that is there, or for ``error`` with its opening, which was cut off."""
         path, state = stream.path, stream.record.state
         goes_on = if_exists == "resume" or state == "opening"
@@ -239,7 +239,7 @@ class Streams:
 
         stream = self._records.change(stream, resumed)
         self._writers.fence(stream)
-        return Opened(self.state(path), created=state == "opening", epoch=stream.record.epoch)
+        return OpenResult(self.state(path), created=state == "opening", epoch=stream.record.epoch)
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
@@ -352,7 +352,9 @@ class Streams:
             for level, wanted in enumerate(array.levels):
                 made = self._creator.create_array(wanted.path, wanted.definition, mode="open")
                 up = made.node.prefix.count("/") - depth
-                self._writers.committer.publish(array, Mark(stream.record.id, up, array.number, level, 0), new=True)
+                self._writers.committer.publish(
+                    array, StreamMark(stream.record.id, up, array.number, level, 0), new=True
+                )
         for path, attributes in reversed([*plan.groups.items()]):
             if attributes:
                 self._creator.change_attributes(path, attributes)
@@ -444,12 +446,12 @@ class Streams:
         return 0.0
 
 
-def _dry_run(plan: StreamPlan, limit: int) -> Opened:
+def _dry_run(plan: StreamPlan, limit: int) -> OpenResult:
     """The state that opening a stream would have, with its plan. Raises `BadDefinition`."""
     memory = {"bound": Memory.of(plan, limit).bound, "used": 0}
     nothing = {"offset": 0, "accepted": 0, "durable": 0, "visible": 0, "missing": [], "partial": 0, "error": None}
     arrays = {array.key: {**array.description(), **nothing, "plan": array.plan()} for array in plan.arrays}
-    return Opened(_document(plan, "dry_run", arrays, memory), created=False, epoch=1)
+    return OpenResult(_document(plan, "dry_run", arrays, memory), created=False, epoch=1)
 
 
 def _bound(plan: StreamPlan, limit: int) -> int | None:

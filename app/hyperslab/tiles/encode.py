@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from hyperslab import wire
-from hyperslab.tiles.render import Bytes, Indexed, Planes, Raster, flatten, to_planes
+from hyperslab.tiles.render import Bytes, PaletteImage, Planes, Raster, flatten, to_planes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -115,7 +115,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return b"".join((struct.pack(">I", len(data)), kind, data, struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))))
 
 
-def _is_opaque_grey(raster: Indexed) -> bool:
+def _is_opaque_grey(raster: PaletteImage) -> bool:
     red, green, blue, alpha = raster.palette.T
     return bool((alpha == 255).all() and (red == green).all() and (green == blue).all())
 
@@ -128,6 +128,6 @@ def _interleaved(planes: Planes) -> Bytes:
 def _image(raster: Raster) -> Image:
     from PIL import Image  # imported late: most pictures are PNG
 
-    if isinstance(raster, Indexed) and raster.hidden is None and _is_opaque_grey(raster):
+    if isinstance(raster, PaletteImage) and raster.hidden is None and _is_opaque_grey(raster):
         return Image.fromarray(np.ascontiguousarray(raster.palette[raster.index, 0]))
     return Image.fromarray(_interleaved(to_planes(raster)))

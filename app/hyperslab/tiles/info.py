@@ -47,7 +47,7 @@ def info_document(
     )
     grid = frame.grid
     array = image.levels[0].array
-    misplaced = [problem for level in image.levels for problem in tiles.images.catalog.whole(level.array).problems]
+    misplaced = [problem for level in image.levels for problem in tiles.images.catalog.complete(level.array).problems]
     state = f"{image.version}|{'damaged' if sample is None else sample.tag}|{natural}"
     return {
         "tilejson": "3.0.0",

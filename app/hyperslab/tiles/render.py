@@ -18,7 +18,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
+class PaletteImage:
     """Palette picture: ``index`` is ``(height, width)``, ``palette`` ``(n, 4)`` RGBA with n ≤ 256; ``hidden`` pixels
     are transparent."""
 
@@ -45,7 +45,7 @@ class Planes:
         return height, width
 
 
-Raster = Indexed | Planes
+Raster = PaletteImage | Planes
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def unique_inverse(values: NDArray) -> tuple[NDArray, np.ndarray[Any, np.dtype[n
 def indexed(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: Mask | None = None) -> Raster:
     """The picture of ``(height, width)`` indices into ``(n, 4)`` RGBA colours, for any n."""
     if len(colours) <= 256:
-        return Indexed(index.astype(np.uint8), colours, hidden)
+        return PaletteImage(index.astype(np.uint8), colours, hidden)
     rgba = np.ascontiguousarray(colours.T)[:, index]
     if hidden is not None:
         rgba[3, hidden] = 0
@@ -163,9 +163,9 @@ def pad(raster: Raster, height: int, width: int) -> Raster:
     if raster.shape == (height, width):
         return raster
     rest = ((0, height - raster.shape[0]), (0, width - raster.shape[1]))
-    if isinstance(raster, Indexed):
+    if isinstance(raster, PaletteImage):
         hidden = np.zeros(raster.shape, bool) if raster.hidden is None else raster.hidden
-        return Indexed(np.pad(raster.index, rest), raster.palette, np.pad(hidden, rest, constant_values=True))
+        return PaletteImage(np.pad(raster.index, rest), raster.palette, np.pad(hidden, rest, constant_values=True))
     alpha = np.full(raster.shape, 255, np.uint8) if raster.alpha is None else raster.alpha
     return Planes(np.pad(raster.rgb, ((0, 0), *rest)), np.pad(alpha, rest))
 
@@ -181,8 +181,10 @@ def mirror(raster: Raster) -> Raster:
 
 
 def _each_plane(raster: Raster, apply: Callable[[Any], Any]) -> Raster:
-    if isinstance(raster, Indexed):
-        return Indexed(apply(raster.index), raster.palette, None if raster.hidden is None else apply(raster.hidden))
+    if isinstance(raster, PaletteImage):
+        return PaletteImage(
+            apply(raster.index), raster.palette, None if raster.hidden is None else apply(raster.hidden)
+        )
     return Planes(apply(raster.rgb), None if raster.alpha is None else apply(raster.alpha))
 
 
@@ -190,10 +192,10 @@ def fade(raster: Raster, opacity: float) -> Raster:
     """The picture with its alpha multiplied by ``opacity``."""
     if opacity >= 1:
         return raster
-    if isinstance(raster, Indexed):
+    if isinstance(raster, PaletteImage):
         palette = raster.palette.copy()
         palette[:, 3] = np.rint(palette[:, 3] * opacity)
-        return Indexed(raster.index, palette, raster.hidden)
+        return PaletteImage(raster.index, palette, raster.hidden)
     alpha = np.full(raster.shape, 255, np.uint8) if raster.alpha is None else raster.alpha
     return Planes(raster.rgb, np.rint(alpha * opacity).astype(np.uint8))
 
@@ -202,10 +204,10 @@ def flatten(raster: Raster, background: RGB | None) -> Raster:
     """The picture blended onto a background, without alpha; unchanged if that is None."""
     if background is None:
         return raster
-    if isinstance(raster, Indexed) and raster.hidden is None:
+    if isinstance(raster, PaletteImage) and raster.hidden is None:
         opaque = np.full_like(raster.palette, 255)
         opaque[:, :3] = _blend(raster.palette[:, :3], raster.palette[:, 3:], np.array(background, np.uint8))
-        return Indexed(raster.index, opaque)
+        return PaletteImage(raster.index, opaque)
     planes = to_planes(raster)
     if planes.alpha is None:
         return planes
@@ -214,9 +216,9 @@ def flatten(raster: Raster, background: RGB | None) -> Raster:
 
 def greyscale(raster: Raster) -> Raster:
     """The luma of a picture (ITU-R BT.601)."""
-    if isinstance(raster, Indexed):
+    if isinstance(raster, PaletteImage):
         grey = _luma(raster.palette[:, :3].T)
-        return Indexed(raster.index, np.stack([grey, grey, grey, raster.palette[:, 3]], axis=1), raster.hidden)
+        return PaletteImage(raster.index, np.stack([grey, grey, grey, raster.palette[:, 3]], axis=1), raster.hidden)
     return Planes(np.broadcast_to(_luma(raster.rgb), raster.rgb.shape), raster.alpha)
 
 

@@ -29,14 +29,14 @@ from hyperslab.tiles.orientation import find_orientation
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
 from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.read import RegionPlan, RegionReader, one_component
-from hyperslab.tiles.render import Indexed, Raster, flatten, pad
+from hyperslab.tiles.render import PaletteImage, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import Statistics
 from hyperslab.tiles.style import Style, legend, make_style
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedPicture:
     """Encoded picture or array; ``shape`` and ``dtype`` are of arrays only. ``changed``: chunks changed while they were
     read, so the tag may not match."""
 
@@ -140,11 +140,11 @@ class Rendering:
     sources: Mapping[str, str | None]
     until: float
 
-    def draw(self, cancel: Cancel | None, cost: ReadCost) -> Encoded:
+    def draw(self, cancel: Cancel | None, cost: ReadCost) -> EncodedPicture:
         """The picture, drawn once for all concurrent calls; raises the errors of `Reader.read`."""
         return self.tiles.cache.load(self.key, self.tag, partial(self._load, cancel, cost)).value
 
-    def _load(self, cancel: Cancel | None, cost: ReadCost) -> tuple[Encoded, str, int]:
+    def _load(self, cancel: Cancel | None, cost: ReadCost) -> tuple[EncodedPicture, str, int]:
         style, query, frame = self.style, self.query, self.plan.frame
         as_labels, nodata = (_are_labels(frame, query), None) if style is None else (style.as_labels, query.nodata)
         values, hidden = self.tiles.reader.read(self.plan, as_labels, nodata, cancel, cost)
@@ -153,11 +153,11 @@ class Rendering:
             values = values if query.component is None else one_component(values, query.component)
             values = values if len(frame.channels) > 1 else values[0]
             dtype = values.dtype.newbyteorder("<")
-            encoded = Encoded(encode_numbers(values, self.fmt), values.shape, dtype, changed=cost.changed)
+            encoded = EncodedPicture(encode_numbers(values, self.fmt), values.shape, dtype, changed=cost.changed)
         else:
             raster = self.place.transform(style.draw(values, hidden))
             body = encode_picture(flatten(raster, query.bg), self.fmt, quality=query.quality)
-            encoded = Encoded(body, changed=cost.changed)
+            encoded = EncodedPicture(body, changed=cost.changed)
         return encoded, f"{self.tag}-moved" if cost.changed else self.tag, len(encoded.body) + 512
 
 
@@ -166,7 +166,7 @@ class Tiles:
     Synchronous, thread-safe."""
 
     def __init__(
-        self, catalog: Catalog, reader: Reader, cache: VersionedCache[Encoded], *, max_bytes: int = 256 << 20
+        self, catalog: Catalog, reader: Reader, cache: VersionedCache[EncodedPicture], *, max_bytes: int = 256 << 20
     ) -> None:
         self.images = Images(catalog, reader)
         self.reader = RegionReader(self.images, reader, max_bytes=max_bytes)
@@ -228,7 +228,7 @@ class Tiles:
     def empty(self, query: TileQuery, fmt: str) -> bytes:
         """A transparent tile, or one of the background's colour."""
         index = np.zeros((query.tile_size, query.tile_size), np.uint8)
-        blank = Indexed(index, np.zeros((1, 4), np.uint8), np.ones(index.shape, bool))
+        blank = PaletteImage(index, np.zeros((1, 4), np.uint8), np.ones(index.shape, bool))
         return encode_picture(flatten(blank, query.bg), fmt, quality=query.quality)
 
     def legend(self, image: Image, query: TileQuery) -> bytes:

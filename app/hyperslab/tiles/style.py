@@ -27,7 +27,7 @@ from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.read import one_component
 from hyperslab.tiles.render import (
-    Indexed,
+    PaletteImage,
     Planes,
     Raster,
     Scale,
@@ -84,7 +84,7 @@ def make_style(frame: Frame, query: TileQuery, statistics: Statistics, cancel: C
 
         def draw_one(values: NDArray, hidden: Mask | None) -> Raster:
             plane, missing = one_component(values, query.component)[0], None if hidden is None else hidden[0]
-            return fade(Indexed(to_steps(plane, scales[0], missing), lut, missing), query.opacity)
+            return fade(PaletteImage(to_steps(plane, scales[0], missing), lut, missing), query.opacity)
 
         digest = hashlib.blake2b(lut.tobytes(), digest_size=12).hexdigest()
         return Style(draw_one, f"{scales}|{digest}|{rest}", sampled=sampled)
@@ -110,12 +110,12 @@ def legend(frame: Frame, query: TileQuery) -> Raster:
         chosen, _ = labels
         if not chosen:
             raise NotRepresentable(frame.image.dtype.str, "a legend", "every label has a colour of its own")
-        return Indexed(index, step_lut(np.array([chosen[value] for value in sorted(chosen)], np.uint8)))
+        return PaletteImage(index, step_lut(np.array([chosen[value] for value in sorted(chosen)], np.uint8)))
     tints = _channel_colours(frame, query)
     # the bar does not depend on the window, so no sample is read
     steps = [to_steps(index, _scale(0, 255, frame, query, place)) for place in range(len(tints))]
     if len(tints) == 1:
-        return Indexed(steps[0], _single_lut(query, tints[0]))
+        return PaletteImage(steps[0], _single_lut(query, tints[0]))
     tables = [tint(colour or (255, 255, 255)) for colour in tints]
     return Planes(np.concatenate([table.T[:3, step] for table, step in zip(tables, steps, strict=True)], axis=1))
 

@@ -21,7 +21,7 @@ from hyperslab.arrays.chunks import ReadCost
 from hyperslab.cache import VersionedCache
 from hyperslab.tiles.colour import named_lut
 from hyperslab.tiles.encode import encode_picture
-from hyperslab.tiles.render import Indexed, Planes, Raster, to_planes
+from hyperslab.tiles.render import PaletteImage, Planes, Raster, to_planes
 from hyperslab.tiles.service import Tiles
 from tests.arrays.support import service_on
 from tests.benchmarks.processes import end, start
@@ -164,7 +164,7 @@ def raster_of(base: Array, look: Look, size: int) -> Raster:
     steps = np.clip(base[:, :size, :size].astype(np.float32) * (255 / 4000), 0, 255).astype(np.uint8)
     if look is CHANNELS:
         return Planes(steps)
-    return Indexed(steps[0], named_lut("gray" if look is GREY else "viridis"))
+    return PaletteImage(steps[0], named_lut("gray" if look is GREY else "viridis"))
 
 
 def with_ours(raster: Raster) -> int:
@@ -174,7 +174,7 @@ def with_ours(raster: Raster) -> int:
 
 def with_pillow(raster: Raster) -> int:
     """The same for a server that leaves PNG to Pillow."""
-    if isinstance(raster, Indexed) and (raster.palette[:, 0] == raster.palette[:, 1]).all():
+    if isinstance(raster, PaletteImage) and (raster.palette[:, 0] == raster.palette[:, 1]).all():
         image = Image.fromarray(raster.index)
     else:
         image = Image.fromarray(np.ascontiguousarray(to_planes(raster).rgb.transpose(1, 2, 0)))

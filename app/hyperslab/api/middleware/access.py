@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.access import EVERYTHING, METRICS, READING, Action, Principal, View, allows, digest, sees, timestamp
 from hyperslab.api.links import PREFIX, Links
-from hyperslab.api.middleware.audit import LINK, LOOK_AFTER, Audited, Running, request_id, write_line
+from hyperslab.api.middleware.audit import LINK, LOOK_AFTER, Audit, Running, request_id, write_line
 from hyperslab.api.middleware.edge import route_path
 from hyperslab.api.middleware.replay import WHO
 from hyperslab.api.options import ApiOptions
@@ -97,7 +97,7 @@ class Access:
         demand: Demand | None = scope.get(DEMAND)
         if demand is not None and (refused or demand.actions[0] != "read" or demand.path == LINK):
             name = "unknown" if principal is None else principal.name
-            audited = Audited(self._app, scope, name, demand.actions[0], demand.path)
+            audited = Audit(self._app, scope, name, demand.actions[0], demand.path)
             work: Awaitable[None] = audited.run(receive, send, refused=refused)
         else:
             work = self._app(scope, receive, send)

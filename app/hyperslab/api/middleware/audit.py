@@ -25,7 +25,7 @@ LOOK_AFTER: Final = 1.0
 """Seconds between two looks for tokens that have ended."""
 
 
-class Audited:
+class Audit:
     """Runs a request, and writes the line that it deserves: who, what, where, bytes that were sent, status, request."""
 
     def __init__(self, app: ASGIApp, scope: Scope, name: str, action: Action, path: str) -> None:

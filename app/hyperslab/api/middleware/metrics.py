@@ -16,7 +16,7 @@ from hyperslab.errors import Cancelled
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND")
 
 
-class Counted:
+class RequestCounter:
     """Middleware that counts requests. Errors of the application end here: `Problems` has logged it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

@@ -40,7 +40,7 @@ class Sources:
     until: float = inf
 
 
-class Stored(NamedTuple):
+class StoredResponse(NamedTuple):
     """A stored response to a request of ``route``."""
 
     status: int
@@ -55,8 +55,8 @@ class _CachedResponse:
 
     sources: Sources
     etag: bytes
-    found: Stored | None
-    unchanged: Stored
+    found: StoredResponse | None
+    unchanged: StoredResponse
 
 
 class ResponseCache:
@@ -84,13 +84,13 @@ class ResponseCache:
         stored, route = None, scope["route"]
         if data is not None:
             headers = (*headers, (b"content-length", b"%d" % nbytes), *cost)
-            stored = Stored(200, route, headers, data)
-        unchanged = Stored(304, route, always, b"")
+            stored = StoredResponse(200, route, headers, data)
+        unchanged = StoredResponse(304, route, always, b"")
         cached = _CachedResponse(sources, etag.encode("latin-1"), stored, unchanged)
         held = nbytes + 4096 + 512 * len(sources.keys)  # with its Python objects
         self._responses.put(key, "", cached, held)
 
-    def get(self, scope: Scope) -> Stored | None:
+    def get(self, scope: Scope) -> StoredResponse | None:
         """The valid stored response to a GET, or None; a 304 for an ``If-None-Match`` with exactly its tag."""
         began = perf_counter()
         key, tag = _key_and_tag(scope)
@@ -110,7 +110,7 @@ class ResponseCache:
         if found is None or found.status == 304 or sources.touched is None:
             return found
         timing = b"plan;dur=%.3f" % ((perf_counter() - began) * 1000)
-        return Stored(200, found.route, (*found.headers, (b"server-timing", timing)), found.body)
+        return StoredResponse(200, found.route, (*found.headers, (b"server-timing", timing)), found.body)
 
 
 class Replay:

@@ -264,7 +264,7 @@ async def _node_answer(
     options, catalog = request.context.options, request.service.catalog
 
     def describe() -> Response:
-        whole = catalog.whole(node)
+        whole = catalog.complete(node)
         if isinstance(whole, ArrayNode):
             document, tag = array_document(whole, options, request.root_path), document_etag(whole)
         else:

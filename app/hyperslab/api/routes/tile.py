@@ -43,7 +43,7 @@ from hyperslab.tiles.image import Image
 from hyperslab.tiles.info import dzi_document, histogram_document, info_document
 from hyperslab.tiles.pyramid import Region
 from hyperslab.tiles.query import TileQuery
-from hyperslab.tiles.service import DeepZoomPlace, Encoded, Place, Rendering, TilePlace, Tiles, WholePlane
+from hyperslab.tiles.service import DeepZoomPlace, EncodedPicture, Place, Rendering, TilePlace, Tiles, WholePlane
 from hyperslab.wire import JSON, NPY, RAW
 
 T = TypeVar("T")
@@ -343,7 +343,7 @@ def _draw(rendering: Rendering, request: Exchange, path: str, cancel: Cancel) ->
     return _content(encoded, headers, etag)
 
 
-def _content(encoded: Encoded, cost: Headers, etag: str | None = None) -> Content:
+def _content(encoded: EncodedPicture, cost: Headers, etag: str | None = None) -> Content:
     shape, dtype = encoded.shape, encoded.dtype  # None for images
     headers = () if shape is None or dtype is None else array_headers(shape, dtype)
     return Content(encoded.body, headers, cost, etag)
