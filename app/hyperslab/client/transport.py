@@ -206,11 +206,11 @@ class _Headers(dict[str, str]):
     @classmethod
     def read(cls, file: IO[bytes]) -> _Headers:
         """Read all lines up to an empty one; raises `http.client.HTTPException`."""
-        headers = cls()
+        headers: dict[str, str] = {}
         for _ in range(200):
             line = file.readline(_LONGEST_LINE)
             if line in (b"\r\n", b"\n"):
-                return headers
+                return cls(headers)
             name, colon, value = line.decode("latin-1").partition(":")
             if not colon or not line.endswith(b"\n"):
                 break
