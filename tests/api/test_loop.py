@@ -111,6 +111,30 @@ def test_no_request_does_more_on_the_loop_for_a_larger_array_or_group(tmp_path: 
     assert {kind: (few[kind], many[kind]) for kind in few if many[kind] > 2 * few[kind]} == {}
 
 
+def test_an_array_with_many_lengths_of_chunks_is_opened_without_python_for_each(tmp_path: Path) -> None:
+    """Four such requests at once would keep Python's lock from others for seconds."""
+    counts = []
+    for chunks in (FEW, MANY):
+        fill(tmp_path / str(chunks), "rectilinear", chunks)
+        lines = 0
+
+        def count(_: FrameType, __: str, ___: object) -> Any:
+            nonlocal lines
+            lines += 1
+            return count
+
+        with service_on(tmp_path / str(chunks)) as service:
+            sys.settrace(count)
+            try:
+                array = service.catalog.open_array("data/a")
+            finally:
+                sys.settrace(None)
+        assert array.metadata.grid.counts == (1, chunks)
+        counts.append(lines)
+    few, many = counts
+    assert many < 1.1 * few
+
+
 def test_routes_are_described_in_a_thread_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     describe, threads = docs.describe, list[threading.Thread]()
 

@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyperslab.engine import indexing
 from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.indexing import (
     PointProjection,
@@ -17,6 +20,7 @@ from hyperslab.engine.indexing import (
     count_by_object,
     project,
     project_points,
+    project_stored,
     touched,
 )
 from hyperslab.engine.selection import IndexAxis, ListAxis, Selection, SliceAxis, normalise
@@ -64,13 +68,21 @@ def test_writing_is_the_same_projection_flipped(case: Case) -> None:
 def test_each_touched_chunk_comes_once_and_is_counted(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
     facts = zip(case.grid.shape, case.grid.chunks, strict=True)
-    edges = tuple([tuple(itertools.accumulate([1, chunk] * size, initial=0)) for size, chunk in facts])
+    edges = tuple([array("q", itertools.accumulate([1, chunk] * size, initial=0)) for size, chunk in facts])
     for grid in (case.grid, replace(case.grid, edges=edges)):
         coords = [projection.coords for projection in project(selection, grid)]
 
         assert len(set(coords)) == len(coords) == touched(selection, grid)
         assert all(c in grid for c in coords)
         assert [*count_by_object(selection, grid, grid)] == [(each, 1) for each in coords]
+    double = tuple([2 * chunk for chunk in case.grid.chunks])
+    facts = zip(case.grid.shape, case.grid.chunks, strict=True)
+    edges = tuple([array("q", itertools.accumulate([chunk, 2 * chunk] * size, initial=0)) for size, chunk in facts])
+    for shards in (replace(case.grid, chunks=double), replace(case.grid, chunks=double, edges=edges)):
+        counted = [(stored.coords, stored.chunks) for stored in project_stored(selection, case.grid, shards)]
+        for few in (indexing._FEW, 0):
+            with patch.object(indexing, "_FEW", few):
+                assert [*count_by_object(selection, case.grid, shards)] == counted
 
 
 @given(cases())

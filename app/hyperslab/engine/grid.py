@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,13 +20,13 @@ Separator = Literal[".", "/"]
 class GridAxis:
     """Chunks along an axis of ``size`` items: each of ``chunk`` items, or with ``edges`` of at most ``chunk``.
 
-    ``edges`` of chunks of several lengths: the first item of each, and the end of the last; else empty.
+    ``edges`` of chunks of several lengths, an array of int64: the first item of each, and the end of the last; else
+    empty.
     """
 
     size: int
     chunk: int
-    edges: tuple[int, ...] = ()
-    _array: list[NDArray[np.int64]] = field(default_factory=list, init=False, repr=False, compare=False)
+    edges: Sequence[int] = ()
 
     @property
     def count(self) -> int:
@@ -52,7 +53,11 @@ class GridAxis:
 
     def cells(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
         """The chunk of each item."""
-        return np.searchsorted(self._edges(), items, "right") - 1 if self.edges else items // self.chunk
+        return np.searchsorted(np.asarray(self.edges), items, "right") - 1 if self.edges else items // self.chunk
+
+    def origins(self, coords: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first item of each chunk."""
+        return np.asarray(self.edges)[coords] if self.edges else coords * self.chunk
 
     def count_touched(self, start: int, step: int, count: int) -> int:
         """Number of chunks with any of the items ``start + i * step`` for ``0 <= i < count``."""
@@ -61,13 +66,8 @@ class GridAxis:
         last = start + (count - 1) * step
         if not self.edges or abs(step) == 1:
             return abs(self.locate(last)[0] - self.locate(start)[0]) + 1
-        before = -((min(start, last) - self._edges()) // abs(step))
+        before = -((min(start, last) - np.asarray(self.edges)) // abs(step))
         return int(np.count_nonzero(np.diff(before.clip(0, count))))
-
-    def _edges(self) -> NDArray[np.int64]:
-        if not self._array:  # kept: for a million edges the conversion takes as long as a million look-ups
-            self._array.append(np.array(self.edges, np.int64))
-        return self._array[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ChunkGrid:
     chunks: tuple[int, ...]
     separator: Separator = "."
     prefix: str = ""
-    edges: tuple[tuple[int, ...], ...] = ()
+    edges: tuple[Sequence[int], ...] = field(default=(), hash=False)
     axes: tuple[GridAxis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -36,6 +36,9 @@ from hyperslab.wire.times import cast_times
 T = TypeVar("T")
 Part_co = TypeVar("Part_co", covariant=True)
 
+_FEW = 64
+"""Number of shards along an axis below which numpy counts more slowly than Python."""
+
 
 class AxisPart(NamedTuple):
     """Part of a selection in one chunk, along one axis.
@@ -217,7 +220,17 @@ def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> 
 
 def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterator[tuple[int, tuple[AxisPart, ...]]]:
     """The parts along one axis, by the shard that they lie in."""
-    for coord, group in itertools.groupby(parts, key=lambda part: shards.locate(part.coord * chunk)[0]):
+    coord, first, last = 0, 0, 0
+    group: list[AxisPart] = []
+    for part in parts:
+        if not first <= part.coord < last:
+            if group:
+                yield coord, tuple(group)
+            coord, group = shards.locate(part.coord * chunk)[0], []
+            start, length = shards.span(coord)
+            first, last = start // chunk, (start + length) // chunk
+        group.append(part)
+    if group:
         yield coord, tuple(group)
 
 
@@ -230,22 +243,41 @@ def count_by_object(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) ->
         for coords in _product([*map(_axis_coords, selection.axes, grid.axes)]):
             yield coords, 1
         return
-    facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
-    axes = [
-        [(part.coord, _count_chunks(axis, part, chunks)) for part in _axis_parts(axis, outer)]
-        for axis, chunks, outer in facts
-    ]
-    for parts in itertools.product(*axes):
-        yield tuple([coord for coord, _ in parts]), math.prod([count for _, count in parts])
+    axes = [_counts(*facts) for facts in zip(selection.axes, grid.axes, stored.axes, strict=True)]
+    counts = _product([along for _, along in axes])
+    yield from zip(_product([along for along, _ in axes]), map(math.prod, counts), strict=True)
 
 
-def _count_chunks(axis: Axis, part: AxisPart, chunks: GridAxis) -> int:
-    """Number of chunks of a part of an axis."""
+def _counts(axis: Axis, chunks: GridAxis, shards: GridAxis) -> tuple[Sequence[int], Sequence[int]]:
+    """The shards of a selection along one axis, in its order, and the number of its chunks in each."""
+    if isinstance(axis, IndexAxis):
+        return (shards.locate(axis.index)[0],), (1,)
     if isinstance(axis, ListAxis):
-        return len(np.unique(chunks.cells(axis.indices[part.outside])))
-    if isinstance(axis, IndexAxis) or not isinstance(part.outside, slice):
-        return 1
-    return chunks.count_touched(axis.start + part.outside.start * axis.step, axis.step, part.length)
+        cells = np.unique(chunks.cells(axis.indices)) * chunks.chunk
+        coords, numbers = np.unique(shards.cells(cells), return_counts=True)
+        return _bounded(coords), _bounded(numbers)
+    start, step, count = axis.start, axis.step, axis.count
+    if shards.count_touched(start, step, count) < _FEW:
+        parts = tuple(_SliceParts(axis, shards))
+        firsts = itertools.accumulate([part.length * step for part in parts], initial=start)
+        few = [chunks.count_touched(first, step, part.length) for first, part in zip(firsts, parts, strict=False)]
+        return tuple([part.coord for part in parts]), tuple(few)
+    lowest, highest = sorted([start, start + step * (count - 1)])
+    coords = np.arange(shards.locate(lowest)[0], shards.locate(highest)[0] + 1)
+    cuts = np.concatenate(
+        [[0], -((lowest - shards.origins(coords[1:])) // abs(step)), [count]]
+    )  # items before each end
+    lengths = np.diff(cuts)
+    filled = np.flatnonzero(lengths)
+    begins, ends = (lowest + abs(step) * items[filled] for items in (cuts[:-1], cuts[1:] - 1))
+    numbers = lengths[filled] if abs(step) >= chunks.chunk else ends // chunks.chunk - begins // chunks.chunk + 1
+    direction = 1 if step > 0 else -1
+    return _bounded(coords[filled][::direction]), _bounded(numbers[::direction])
+
+
+def _bounded(values: Indices) -> Sequence[int]:
+    """Integers as a tuple, or in less memory if there are very many."""
+    return tuple(values.tolist()) if len(values) < 1 << 16 else array("q", values.tobytes())
 
 
 def touched(selection: Selection, grid: ChunkGrid) -> int:
@@ -345,7 +377,7 @@ def _progression_slice(start: int, step: int, count: int) -> slice:
 
 def _product(axes: Sequence[Iterable[T]]) -> Iterator[tuple[T, ...]]:
     """`itertools.product`, but lazy in its arguments."""
-    if all(isinstance(axis, tuple) for axis in axes):
+    if {*map(type, axes)} <= {tuple}:
         return itertools.product(*axes)
     return ((*others, part) for others in _product(axes[:-1]) for part in axes[-1])
 
@@ -514,12 +546,12 @@ def project_points(
     else:
         numbers = np.unique(np.stack(cells), axis=1, return_inverse=True)[1].reshape(-1)
     order = np.argsort(numbers, kind="stable")
-    for start, stop in _equal_runs(numbers[order]):
-        positions = order[start:stop]
-        coords = tuple([int(array[positions[0]]) for array in cells])
-        firsts = [axis.span(coord)[0] for axis, coord in zip(grid.axes, coords, strict=True)]
-        inside = [array[positions] - first for array, first in zip(points, firsts, strict=True)]
-        yield PointProjection(coords, tuple(inside), positions)
+    runs = [*_equal_runs(numbers[order])]
+    firsts = order[[start for start, _ in runs]]
+    coords = zip(*[cell[firsts].tolist() for cell in cells], strict=True)
+    inside = [(array - axis.origins(cell))[order] for array, axis, cell in zip(points, grid.axes, cells, strict=True)]
+    for (start, stop), coord in zip(runs, coords, strict=True):
+        yield PointProjection(coord, tuple([array[start:stop] for array in inside]), order[start:stop])
 
 
 # --- slabs: consecutive parts of the C-order output, of limited size and aligned to chunks ---------------------------

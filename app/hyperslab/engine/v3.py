@@ -5,6 +5,7 @@ Parsing is strict: errors name the key, the member and the fault. [Zarr v3 core 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,6 +21,7 @@ from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.jsontext import KeptValue, parse_json
 from hyperslab.engine.metadata import (
     MAX_CONSOLIDATED_BYTES,
+    MAX_SIZE,
     ArrayMetadata,
     Coding,
     Members,
@@ -143,8 +145,10 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     grid = stored_grid = ChunkGrid(shape, outer, separator, prefix, edges)
     if levels:  # inner chunks are regular, and divide each shard
         for chunk, lengths in zip(chain.shape, edges, strict=False):
-            if wrong := next((edge for edge in lengths if edge % chunk), None):
-                raise BadMetadata(key, "codecs", f"chunk_shape: {chunk} does not divide the shard that ends at {wrong}")
+            wrong = np.flatnonzero(np.asarray(lengths, np.int64) % chunk)
+            if len(wrong):
+                reason = f"chunk_shape: {chunk} does not divide the shard that ends at {lengths[wrong[0]]}"
+                raise BadMetadata(key, "codecs", reason)
         grid = ChunkGrid(shape, chain.shape, separator, prefix)
     elif edges:
         codec = replace(codec, partial=None, start=None)
@@ -201,9 +205,7 @@ def _consolidated(value: Any) -> Mapping[str, Any] | None:
     return documents
 
 
-def _chunk_grid(
-    value: Any, shape: tuple[int, ...], itemsize: int
-) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+def _chunk_grid(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], tuple[Sequence[int], ...]]:
     """The shape of chunks; for varying chunks the largest one and all edges: see `ChunkGrid`."""
     name, configuration = named_configuration(value, "a chunk grid")
     if name not in _GRIDS:
@@ -229,7 +231,7 @@ def _chunk_grid(
 _GRIDS: Final = {"regular": ("chunk_shape",), "rectilinear": ("kind", "chunk_shapes")}
 
 
-def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
+def _edges(value: Any, size: int) -> tuple[int, Sequence[int]]:
     """The longest chunk of an axis, and the edges of chunks up to its end; no edges for chunks of one length.
 
     Lengths are one for all chunks, one for each, or runs of ``[length, count]``. [zarr-extensions, "rectilinear"]
@@ -238,27 +240,38 @@ def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
         value = [[value, size or 1]]
     if not isinstance(value, list) or not value:
         raise ValueError(f"chunk_shapes: expected a length or a list of lengths, found {shown(value)}")
-    # of a million lengths each call that takes them all would hold Python's lock for long
-    lengths, counts, at = list[int](), list[int](), 0
-    for run in value:
-        length, count = run if type(run) is list and len(run) == 2 else (run, 1)
-        if type(length) is not int or type(count) is not int or length < 1 or count < 1:
-            raise ValueError(f"chunk_shapes: expected a length or [length, count], found {shown(run)}")
-        if at < size or not lengths:
-            lengths.append(length)
-            counts.append(min(count, max(1, -(-(size - at) // length))))
-            at += length * counts[-1]
-    if at < size:
+    runs = np.ones((len(value), 2), np.int64)
+    for start in range(0, len(value), 4096):  # a call that takes a million lengths would hold Python's lock for long
+        numbers = batch = value[start : start + 4096]
+        kinds = {*map(type, batch)}
+        if kinds != {int}:
+            numbers = [n for run in batch for n in (run if type(run) is list and len(run) == 2 else (run, 1))]
+            kinds = {*map(type, numbers)}
+        if kinds != {int} or (table := np.reshape(numbers, (len(batch), -1))).min() < 1 or table.max() > MAX_SIZE:
+            wrong = next(run for run in batch if not _is_run(run))
+            raise ValueError(f"chunk_shapes: expected a length or [length, count], found {shown(wrong)}")
+        runs[start : start + 4096, : table.shape[1]] = table
+    lengths, counts = runs[:, 0], np.minimum(runs[:, 1], -(-max(size, 1) // runs[:, 0]))
+    ends = np.cumsum(lengths * counts, dtype=np.uint64)  # exact up to the first one beyond the axis
+    last = int(np.argmax(ends >= size))
+    if ends[last] < size:
         raise ValueError(f"chunk_shapes: the chunks end before the axis does, at {size}")
-    if len({*lengths}) == 1:
-        return lengths[0], ()
-    if sum(counts) > MAX_INDEX:
+    lengths, counts = lengths[: last + 1], counts[: last + 1]
+    before = int(ends[last - 1]) if last else 0
+    counts[last] = max(1, -(-(size - before) // int(lengths[last])))
+    longest = int(np.max(lengths))
+    if bool((lengths == longest).all()):
+        return longest, ()
+    if counts.sum() > MAX_INDEX:
         raise ValueError(f"chunk_shapes: more than {MAX_INDEX} chunks of different lengths along an axis")
-    edges = [0]
-    for length, count in zip(lengths, counts, strict=True):
-        for _ in range(count):
-            edges.append(edges[-1] + length)
-    return max(lengths), tuple(edges)
+    edges = array("q", [0])
+    edges.frombytes(np.cumsum(np.repeat(lengths, counts)).tobytes())
+    return longest, edges
+
+
+def _is_run(run: Any) -> bool:
+    numbers = run if type(run) is list and len(run) == 2 else (run, 1)
+    return all(type(number) is int and 1 <= number <= MAX_SIZE for number in numbers)
 
 
 def parse_key_encoding(value: Any) -> tuple[str, Separator]:
