@@ -5,14 +5,12 @@ import math
 from array import array
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.engine import indexing
 from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.indexing import (
     PointProjection,
@@ -80,9 +78,20 @@ def test_each_touched_chunk_comes_once_and_is_counted(case: Case) -> None:
     edges = tuple([array("q", itertools.accumulate([chunk, 2 * chunk] * size, initial=0)) for size, chunk in facts])
     for shards in (replace(case.grid, chunks=double), replace(case.grid, chunks=double, edges=edges)):
         counted = [(stored.coords, stored.chunks) for stored in project_stored(selection, case.grid, shards)]
-        for few in (indexing._FEW, 0):
-            with patch.object(indexing, "_FEW", few):
-                assert [*count_by_object(selection, case.grid, shards)] == counted
+        assert [*count_by_object(selection, case.grid, shards)] == counted
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 9, -1, -2, -3, -7, -9])
+@pytest.mark.parametrize("shard", [6, (3, 9), (9, 6, 3)])
+def test_many_shards_are_counted_as_they_are_projected(step: int, shard: int | tuple[int, ...]) -> None:
+    grid = ChunkGrid((2990,), (3,))
+    edges = () if isinstance(shard, int) else (array("q", itertools.accumulate(shard * 500, initial=0)),)
+    shards = ChunkGrid((2990,), (9 if edges else 6,), edges=edges)
+    for begin, end in ((0, 2990), (1, 2989), (77, 1234), (1000, 2988)):
+        items = slice(begin, end, step) if step > 0 else slice(end - 1, begin, step)
+        selection = normalise((items,), (2990,))
+        counted = [(stored.coords, stored.chunks) for stored in project_stored(selection, grid, shards)]
+        assert [*count_by_object(selection, grid, shards)] == counted
 
 
 @given(cases())

@@ -36,9 +36,6 @@ from hyperslab.wire.times import cast_times
 T = TypeVar("T")
 Part_co = TypeVar("Part_co", covariant=True)
 
-_FEW = 64
-"""Number of shards along an axis below which numpy counts more slowly than Python."""
-
 
 class AxisPart(NamedTuple):
     """Part of a selection in one chunk, along one axis.
@@ -257,7 +254,7 @@ def _counts(axis: Axis, chunks: GridAxis, shards: GridAxis) -> tuple[Sequence[in
         coords, numbers = np.unique(shards.cells(cells), return_counts=True)
         return _bounded(coords), _bounded(numbers)
     start, step, count = axis.start, axis.step, axis.count
-    if shards.count_touched(start, step, count) < _FEW:
+    if shards.count_touched(start, step, count) < 64:  # numpy is slower
         parts = tuple(_SliceParts(axis, shards))
         firsts = itertools.accumulate([part.length * step for part in parts], initial=start)
         few = [chunks.count_touched(first, step, part.length) for first, part in zip(firsts, parts, strict=False)]
