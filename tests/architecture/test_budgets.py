@@ -23,7 +23,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "client": (4926, 20),  # 200 of it are the transport, which was a library; 500 are views, labels, xarray and napari
     "conversion": (2926, 8),
     "demo": (599, 8),
-    "engine": (7711, 29),  # 1,200 of it are Zarr v3: sharding and v3*; 200 are times as xarray reads them
+    "engine": (7708, 29),  # 1,200 of it are Zarr v3: sharding and v3*; 200 are times as xarray reads them
     "storage": (4140, 16),  # 300 of it name what cannot be served, and 111 list keys that obstore cannot represent
     "streams": (3518, 15),
     "tiles": (4767, 19),  # 500 of it place levels by their transformations; 210 are TIFF files, 80 draw samples
@@ -33,7 +33,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 231
-TEST_LINES = 56_921
+TEST_LINES = 56_930
 DOCUMENT_WORDS = 55_784
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 28_037
