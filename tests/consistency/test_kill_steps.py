@@ -19,7 +19,7 @@ import pytest
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import MismatchingUploadOffset, NodeExists, NodeNotFound, StreamConflict, StreamNotFound
-from hyperslab.storage import StoreConfig, objects, open_store
+from hyperslab.storage import StoreConfig, files, local, objects, open_store, scan
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.heads import Rows
 from hyperslab.streams.layout import StreamArray
@@ -59,6 +59,9 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
     found = Budget()
     changes = {"put": found.spend(obstore.put), "delete": found.spend(obstore.delete)}
     monkeypatch.setattr(objects, "obstore", SimpleNamespace(**{**vars(obstore), **changes}))
+    in_folder = {name: found.spend(getattr(os, name)) for name in ("unlink", "rename", "link", "rmdir", "mkdir")}
+    for module in (files, local, scan):
+        monkeypatch.setattr(module, "os", SimpleNamespace(**{**vars(os), **in_folder}))
     return found
 
 
@@ -143,41 +146,51 @@ def streams(url: str) -> Iterator[tuple[Service, Streams]]:
 
 
 STEP = 1 if "TEST_KILLS" in os.environ else 3
-STREAMED: dict[str, Callable[[Streams], object]] = {
-    "open": lambda ours: ours.open("data/run", SETTINGS, "error"),
-    "replace": lambda ours: ours.open("data/run", SETTINGS, "replace"),
-    "finish": lambda ours: ours.finish("data/run"),
-    "discard": lambda ours: ours.discard("data/run"),
+UNHURT = 1_000_000
+STREAMED: dict[str, Callable[[Service, Streams], object]] = {
+    "open": lambda _, ours: ours.open("data/run", SETTINGS, "error"),
+    "replace": lambda _, ours: ours.open("data/run", SETTINGS, "replace"),
+    "finish": lambda _, ours: ours.finish("data/run"),
+    "discard": lambda _, ours: ours.discard("data/run"),
+    "delete": lambda service, _: service.creator.delete("data/run", recursive=True),
 }
 
 
-@pytest.mark.parametrize("act", STREAMED)
+@pytest.mark.parametrize(
+    ("act", "kind"), [*[(act, "bucket") for act in STREAMED], ("discard", "folder"), ("delete", "folder")]
+)
 def test_a_stream_whose_process_is_killed_goes_on_and_leaves_nothing_when_it_is_discarded(
-    budget: Budget, act: str
+    budget: Budget, tmp_path: Path, act: str, kind: str
 ) -> None:
-    for kill_after in count(step=STEP):
-        budget.left = float("inf")
-        with streams(f"stream-{act}-{kill_after}") as (_, ours):
+    kills, step = [UNHURT], STEP if kind == "bucket" else 6 * STEP
+    for kill_after in kills:
+        budget.left, url = float("inf"), f"stream-{act}-{kill_after}"
+        if kind == "folder":
+            (tmp_path / url).mkdir()
+            url = str(tmp_path / url)
+        with streams(url) as (first, ours):
             if act != "open":
-                STREAMED["open"](ours)
+                STREAMED["open"](first, ours)
                 with ours.upload("data/run", "a", 0) as upload:
-                    upload.append(np.full(6 * 90, 5, "<u2").tobytes())
+                    upload.append(np.full(90, 5, "<u2").tobytes(), b"1")
+                    upload.append(np.full(5 * 90, 5, "<u2").tobytes())
             budget.left = kill_after
             with suppress(Killed):
-                STREAMED[act](ours)
-            spent = budget.left
+                STREAMED[act](first, ours)
+            if kill_after == UNHURT:
+                steps = UNHURT - int(budget.left)
+                kills += sorted({*range(0, steps, step), *range(steps - 10, steps)})
         budget.left = float("inf")
 
-        with streams(f"stream-{act}-{kill_after}") as (second, ours):
-            with suppress(StreamConflict if act == "open" else StreamNotFound):  # as far as the killed one has come
-                STREAMED[act](ours)
-            if act != "discard":
+        with streams(url) as (second, ours):
+            # as far as the killed one has come
+            with suppress(StreamConflict if act == "open" else StreamNotFound, NodeNotFound):
+                STREAMED[act](second, ours)
+            if act not in ("discard", "delete"):
                 assert read_all(second, "data/run/a/0").shape[0] == (3 if act == "finish" else 0)
                 ours.discard("data/run")
             left = [entry.key for entry in second.catalog.mounts["data"].store.list_with_streams("")]
             assert [key for key in left if key not in DOCUMENTS] == []
-        if spent:
-            return
 
 
 def test_a_skip_that_was_killed_is_not_taken_for_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +202,8 @@ def test_a_skip_that_was_killed_is_not_taken_for_done(tmp_path: Path, monkeypatc
             raise Killed
         commit(committer, array, rows, source, **options)
 
-    with streams(str(tmp_path)) as (_, ours), monkeypatch.context() as patch:
-        STREAMED["open"](ours)
+    with streams(str(tmp_path)) as (service, ours), monkeypatch.context() as patch:
+        STREAMED["open"](service, ours)
         ours.array("data/run", "a", writing=True).skip(1, "late", 0)
         patch.setattr(Committer, "commit", killed)
         with pytest.raises(Killed):

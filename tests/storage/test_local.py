@@ -406,6 +406,18 @@ class TestLogs:
         with pytest.raises(errors.StoreError, match="ends at byte 4"):
             reader.read_into(2, memoryview(out))
 
+    def test_what_the_disk_refuses_is_a_failure_of_the_store(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = local(root).open_log("tail", create=True)
+        assert log is not None
+        refused = Mock(side_effect=OSError(errno.EIO, "no"))
+        for name in ("fstat", "preadv", "pwrite"):
+            monkeypatch.setattr(os, name, refused)
+
+        for ask in (lambda: log.size, lambda: log.read_into(0, memoryview(bytearray(1))), lambda: log.write(0, [])):
+            with pytest.raises(errors.StoreError, match="EIO"):
+                ask()
+        monkeypatch.undo()
+
     def test_none_is_made_by_looking_or_without_leave(self, root: Path) -> None:
         store = local(root, writable=False)
 

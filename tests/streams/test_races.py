@@ -396,3 +396,29 @@ def test_a_discard_beside_what_another_replica_stores_leaves_nothing(
         assert answer.status_code in {404, 409}, answer.text
         assert one.get("/v1/metadata/lab/run").status_code == 404
     assert not [path for path in (place.files() / "run").rglob("*") if path.is_file()]
+
+
+def test_no_request_of_a_discard_that_takes_effect_late_removes_the_next_stream(
+    tmp_path: Path, s3_server: S3Server
+) -> None:
+    model, place = Model({"key": "a", **ARRAYS["channels"]}), place_of("bucket", tmp_path, s3_server)
+    assert place.bucket is not None
+    data = b"".join(frame.tobytes() for frame in frames_of(model, 3))
+    with FaultProxy(s3_server.url) as proxy:
+        store = {**place.store, "options": dict(place.bucket.at(proxy.url).options)}
+        with client_of(store) as client:
+            client.put("/v1/metadata/lab/run", json={"kind": "group"}).raise_for_status()  # which stays
+            opened(client, "lab/run", model.settings)
+            assert Sender(client, "lab/run", "a").patch(data, 0).status_code == 204
+            proxy.heal()
+            client.delete("/v1/stream/lab/run?discard=true").raise_for_status()
+            removals = [request for request in proxy.seen if request.method in ("DELETE", "POST")]
+            assert any("stream.json" in f"{request.path}{request.body!r}" for request in removals)
+
+            opened(client, "lab/run", model.settings)
+            assert Sender(client, "lab/run", "a").patch(data, 0).status_code == 204
+            for request in removals:
+                httpx.request(
+                    request.method, f"{s3_server.url}{request.path}", headers=request.headers, content=request.body
+                )
+            assert Sender(client, "lab/run", "a").state()["offset"] == len(data)

@@ -40,7 +40,7 @@ from hyperslab.errors import (
     StoreFull,
 )
 from hyperslab.storage.base import Entry, UnservedEntry
-from hyperslab.storage.keys import HIDDEN, prefixes
+from hyperslab.storage.keys import HIDDEN, STREAM, prefixes
 
 _SHOWN = 5
 _CHUNK_LIKE = "c|(c[./])?[0-9]+([./][0-9]+)*"
@@ -251,13 +251,18 @@ def remove(
 
 
 def complete(catalog: Catalog, mount: MountedStore, prefix: str, permit: Permit) -> None:
-    """Remove what an interrupted deletion of a locked node, or its creation, has left: no keys of others."""
+    """Remove what an interrupted deletion of a locked node, or its creation, has left, streams below it too: no keys of
+    others."""
     if is_half_deleted(mount, prefix):
         with suppress(NodeExists):
             refuse_others(catalog, mount, prefix, None)
             remove(catalog, mount, prefix, permit, recursive=False, foreign=False)
     elif [entry.key for entry in islice(mount.store.list_prefix(prefix, []), 2)] == [attributes := prefix + ".zattrs"]:
         documents.remove_document(mount, attributes, permit.check)
+    keys = (f"/{entry.key}".partition(f"/{STREAM}/") for entry in mount.store.list_with_streams(prefix))
+    for home in {f"{above}/"[1:] for above, is_there, _ in keys if is_there}:
+        if not any(mount.store.is_link(root) for root in prefixes(home) if len(root) >= len(prefix)):
+            mount.store.delete_prefix(f"{home}{STREAM}/", permit.check)
 
 
 def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], permit: Permit, *, foreign: bool) -> None:

@@ -219,7 +219,10 @@ class LogFile:
 
     @property
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise failure(self._store, self._key, error) from error
 
     def read_into(self, start: int, out: memoryview) -> None:
         done, count = 0, 1

@@ -489,9 +489,9 @@ class ObjectStore(Store):
 
     @staticmethod
     def _is_doomed(key: str, prefix: str, keep: Keep | None) -> bool:
-        """Whether a key is to be deleted with a prefix: always if it is the service's own, but for those of the whole
-        store."""
-        if has_hidden_segment(key):
+        """Whether a key is to be deleted with a prefix: always if it is the service's own there, but for those of the
+        whole store."""
+        if has_hidden_segment(key[len(prefix) :]):
             return bool(prefix) or not key.startswith(f"{HIDDEN}/")
         return keep is None or not keep(key, False)
 

@@ -16,7 +16,8 @@ from typing import Any, Literal, Self
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
-from hyperslab.arrays.lease import node_lease, retried
+from hyperslab.arrays.documents import remove_document
+from hyperslab.arrays.lease import Permit, node_lease, retried
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import V3, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
@@ -152,10 +153,10 @@ class Streams:
         mount, prefix = self._catalog.locate_writable(path)
         path = mount.path(prefix)
         plan = StreamPlan.of(settings, path, secrets.token_hex(8))
-        with self._stream_lock(mount, prefix):
+        with self._stream_lock(mount, prefix) as permit:
             stored = self._records.find(mount, prefix)
             if stored is not None and stored.record.state == "discarding":
-                self._remove(stored)
+                self._remove(stored, permit)
                 stored = None
             if stored is not None and if_exists != "replace":
                 return self._resume(stored, plan, if_exists, dry_run=dry_run)
@@ -166,17 +167,15 @@ class Streams:
             if dry_run:
                 return planned
             if stored is not None:
-                self._remove(stored)
+                self._remove(stored, permit)
             self._sessions.remove(path)  # of one that was deleted with its group
+            _remove_keys(mount, prefix, permit)  # left by a removal that was cut off
             for node in conflicting:
                 with suppress(NodeNotFound):
                     self._creator.delete(node.path, recursive=True)
             session = self._reserve(plan)
             made = [*[group for group in plan.groups if self._find(group) is None], *plan.level_paths]
-            left = self._records.get(mount, prefix)  # by a removal that was killed after the settings
-            version = None if left is None else left.version
-            record = Record(plan.arrays[0].stream, "opening", 1, made, version=version)
-            stream = Stream(mount, prefix, record, plan)
+            stream = Stream(mount, prefix, Record(plan.arrays[0].stream, "opening", 1, made), plan)
             try:
                 self._records.put_settings(mount, prefix, stream.record.id, settings)
                 stream = replace(stream, record=self._records.put(mount, prefix, stream.record))
@@ -187,7 +186,7 @@ class Streams:
                 raise StreamConflict(path) from None
             except BaseException:
                 with suppress(HyperslabError):
-                    self._remove(stream)
+                    self._remove(stream, permit)
                 self._sessions.remove(path)
                 raise
             session.last = time.monotonic()
@@ -317,9 +316,18 @@ class Streams:
 
     def discard(self, path: str, epoch: int | None = None) -> None:
         """Remove the arrays of a stream, and its groups that are empty then, also of one whose removal was cut off."""
-        stream = self._open(path, writing=False, epoch=epoch, discarding=True)
-        with self._stream_lock(stream.mount, stream.prefix):
-            self._remove(self._open(path, writing=False, discarding=True))
+        mount, prefix = self._catalog.locate_writable(path)
+        try:
+            self._open(path, writing=False, epoch=epoch, discarding=True)
+        except StreamNotFound:
+            if not any(mount.store.list_with_streams(f"{prefix}{STREAM}/")):
+                raise
+        with self._stream_lock(mount, prefix) as permit:
+            stream = self._records.find(mount, prefix)
+            if stream is not None:
+                self._remove(stream, permit)
+            else:  # its nodes are gone, and its record or its settings
+                _remove_keys(mount, prefix, permit)
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -360,26 +368,25 @@ class Streams:
                 self._creator.change_attributes(path, attributes)
         self._writers.fence(stream)
 
-    def _remove(self, stream: Stream) -> None:
-        """Remove the nodes and keys of a stream. The caller holds its lock."""
+    def _remove(self, stream: Stream, permit: Permit) -> None:
+        """Remove the nodes of a stream, then its keys. The caller holds its lock."""
         stream = self._records.change(stream, lambda record: replace(record, state="discarding"))
         self._writers.fence(stream, closed=True)
-        store = stream.mount.store
         if self._records.change(stream).record.frames:
-            store.delete(f"{stream.prefix}{FRAMES_DOCUMENT}")
+            remove_document(stream.mount, f"{stream.prefix}{FRAMES_DOCUMENT}", permit.check)
         for path in reversed(stream.record.made):
             with suppress(NodeNotFound, NodeExists):
                 self._creator.delete(path, recursive=path not in stream.plan.groups)
-        store.delete_prefix(f"{stream.prefix}{STREAM}/")
+        _remove_keys(stream.mount, stream.prefix, permit)
         self._sessions.remove(stream.path)
 
     # --- records and sessions ----------------------------------------------------------------------------------------
 
     @contextmanager
-    def _stream_lock(self, mount: MountedStore, prefix: str) -> Iterator[None]:
+    def _stream_lock(self, mount: MountedStore, prefix: str) -> Iterator[Permit]:
         """Lock that serialises opening, finishing and discarding the stream at a prefix."""
-        with mount.store.lock(f"{prefix}{STREAM}/.zgroup"), node_lease(mount, f"{prefix}{STREAM}/"):
-            yield
+        with mount.store.lock(f"{prefix}{STREAM}/.zgroup"), node_lease(mount, f"{prefix}{STREAM}/") as permit:
+            yield permit
 
     def _open(
         self,
@@ -444,6 +451,14 @@ class Streams:
         self._writers.each(stream, lambda writer: writer.commits.flush())
         self._records.change(stream, lambda each: replace(each, state="closed") if each.state == "open" else each)
         return 0.0
+
+
+def _remove_keys(mount: MountedStore, prefix: str, permit: Permit) -> None:
+    """Remove the keys of a stream, whose nodes are gone: its record on the condition of what it is now, as the next one
+    has the same key, the others by requests that may come late, as theirs have its id."""
+    home = f"{prefix}{STREAM}/"
+    remove_document(mount, record := f"{home}stream.json", permit.check)
+    mount.store.delete_prefix(home, keep=lambda key, _: key == record)
 
 
 def _dry_run(plan: StreamPlan, limit: int) -> OpenResult:
