@@ -32,6 +32,11 @@ def test_what_numpy_refuses_is_an_index_error(key: Any) -> None:
         select(key, (10, 7))
 
 
+def test_two_ellipses_are_refused_in_the_words_of_numpy() -> None:
+    with pytest.raises(IndexError, match="single ellipsis"):
+        select((..., ...), (10, 7))
+
+
 @pytest.mark.parametrize(
     ("key", "axes"),
     [

@@ -361,6 +361,14 @@ def test_an_npy_is_what_it_was_when_it_comes_out_of_zarr(
     assert found.tobytes() == values.astype(found.dtype).tobytes()
 
 
+def test_several_files_that_make_no_image_are_refused_and_not_the_first_taken_for_all(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.zeros(3))
+
+    with pytest.raises(CannotConvert, match="2 files of npy are not one array"):
+        convert(str(tmp_path), str(tmp_path / "out.zarr"))
+
+
 def test_an_archive_of_arrays_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", a=np.zeros(3))
 

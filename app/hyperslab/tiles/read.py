@@ -231,7 +231,7 @@ class RegionReader:
             return []
         spans = (overlap[0].rows, overlap[0].columns)
         scaled = Region(*(Span(span.start * times, span.step * times, span.count) for span in spans))
-        return self._blocks(frame, image, scaled if times > 1 else overlap[0], overlap[1], cancel)
+        return self._blocks(frame, image, scaled, overlap[1], cancel)
 
     def _blocks(
         self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None
