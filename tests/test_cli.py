@@ -189,7 +189,7 @@ def test_one_request_whose_body_cannot_be_ended_fails(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_one_request_that_nobody_reads_to_its_end_fails(tmp_path: Path, unbuffered: str) -> None:
+def test_serve_get_fails_where_its_output_is_not_read_to_the_end(tmp_path: Path, unbuffered: str) -> None:
     zarr.create_array(str(tmp_path / "long"), shape=(4 << 20,), chunks=(1 << 20,), dtype="<i4", zarr_format=2)
     command = [*COMMAND, "serve", f"data={tmp_path}", "--get", "/v1/slice/data/long"]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}

@@ -133,7 +133,7 @@ def test_the_second_call_finds_what_the_first_has_made(tmp_path: Path, monkeypat
     assert len(calls) == 1
 
 
-def test_what_fails_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_store_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(root: Path) -> None:
         (root / "half").write_bytes(b"")
         raise OSError("no space left")

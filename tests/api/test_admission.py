@@ -68,7 +68,7 @@ async def test_an_answer_larger_than_the_whole_budget_goes_alone(admission: Admi
         assert budget.held == budget.limit * 5
 
 
-async def test_who_has_waited_too_long_is_told_when_to_come_back(budget: BytesInFlight) -> None:
+async def test_a_request_that_waits_too_long_for_memory_is_refused_with_a_time_to_retry(budget: BytesInFlight) -> None:
     admission = Admission(budget, patience=0.01)
     async with admission.hold(budget.limit):
         with pytest.raises(Overloaded) as caught:

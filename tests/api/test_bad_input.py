@@ -314,7 +314,7 @@ def test_a_fault_of_ours_is_a_500_that_tells_nothing_but_an_id(
     assert document["id"] in caplog.text
 
 
-def test_the_cap_on_a_text_answer_is_told_with_a_split(example_store: Path) -> None:
+def test_a_text_answer_above_its_limit_is_refused_with_a_split(example_store: Path) -> None:
     with running(example_store, ApiOptions(max_csv_bytes=100)) as found:
         document = check_problem(request(found.url, "/v1/slice/data/cube?select=0&format=csv"), 413, "too-large")
 

@@ -385,9 +385,7 @@ V3_ARRAY = {
         ({"zarr_format": 3, "node_type": "array", "attributes": {}}, "it is 'array', but the document describes none"),
     ],
 )
-def test_a_document_that_lies_about_its_node_type_is_told_so(
-    tmp_path: Path, document: dict[str, Any], reason: str
-) -> None:
+def test_a_document_with_the_wrong_node_type_is_reported(tmp_path: Path, document: dict[str, Any], reason: str) -> None:
     with serving(tmp_path) as data:
         data.break_node({"zarr.json": json.dumps(document).encode()})
 

@@ -51,7 +51,7 @@ def test_a_group_goes_alone_only_where_nothing_else_lies_below(data: Served, tmp
     assert data.keys() == []
 
 
-def test_an_array_however_deep_or_far_behind_is_not_overlooked(data: Served) -> None:
+def test_an_array_at_any_depth_below_a_group_refuses_its_deletion(data: Served) -> None:
     deep = "H5/a/b/c/d/e/.zarray"
     for key in ("H5/.zgroup", *(f"H5/{n:02}/x" for n in range(20)), deep):
         data.store.put(key, GROUP)

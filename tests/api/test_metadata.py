@@ -79,7 +79,7 @@ def test_the_tag_follows_attributes_and_children(tmp_path: Path) -> None:
     assert len({first, second, third}) == 3
 
 
-def test_what_is_wrong_with_a_group_is_told_and_all_else_of_it_is_read(tmp_path: Path) -> None:
+def test_faults_of_a_group_are_reported_and_the_rest_of_it_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "image"
     zarr.create_array(str(folder / "0"), shape=(4, 4), chunks=(2, 2), dtype="|u1", zarr_format=2)
     (folder / ".zgroup").write_text('{"zarr_format": "2"}')

@@ -167,7 +167,7 @@ UNREADABLE: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("kind", UNREADABLE)
 @pytest.mark.parametrize("name", [".zgroup", ".zattrs", ".zmetadata", "zarr.json"])
 @pytest.mark.parametrize("where", ["", "g/"])
-def test_a_document_of_a_group_that_cannot_be_read_is_told_and_hides_nothing_below(
+def test_an_unreadable_document_of_a_group_is_reported_and_hides_nothing_below(
     tmp_path: Path, where: str, name: str, kind: str
 ) -> None:
     zarr_format: Any = 3 if name == "zarr.json" else 2

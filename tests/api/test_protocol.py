@@ -127,7 +127,7 @@ def test_who_is_refused_while_sending_gets_to_read_why(url: str, path: str, stat
             assert json.loads(answer.read())["status"] == status
 
 
-def test_who_was_refused_and_sends_no_more_is_let_go(url: str) -> None:
+def test_a_client_that_was_refused_and_sends_no_more_is_disconnected(url: str) -> None:
     with dial(url) as connection:
         head = f"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(BODY)}\r\n\r\n"
         connection.sendall(head.encode() + BODY[:1000])
@@ -143,7 +143,7 @@ def test_who_was_refused_and_sends_no_more_is_let_go(url: str) -> None:
     assert time.monotonic() < deadline
 
 
-def test_who_stops_sending_is_told(tmp_path: Path) -> None:
+def test_a_client_that_stops_sending_is_answered_408(tmp_path: Path) -> None:
     write_array(tmp_path, "a", VALUES, (5, 5))
     store = {"url": str(tmp_path), "writable": True}
     with running_server({"free": store}, idle_seconds=0.5) as server, dial(server.url) as connection:
@@ -254,7 +254,7 @@ def impatient(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /heal"])
-def test_who_does_not_end_its_request_is_let_go(impatient: Server, sent: bytes) -> None:
+def test_a_client_that_does_not_end_its_request_is_disconnected(impatient: Server, sent: bytes) -> None:
     """Though it goes on sending, a byte at a time."""
     deadline = time.monotonic() + 60
     with dial(impatient.url) as connection, suppress(OSError):
@@ -291,7 +291,7 @@ def holds(server: Server, connection: socket.socket) -> bool:
     return any(row[1:3] == ends and row[9] != "0" for row in rows)
 
 
-def test_who_takes_none_of_its_small_answers_is_let_go(impatient: Server) -> None:
+def test_a_client_that_reads_none_of_its_small_answers_is_disconnected(impatient: Server) -> None:
     asked = b"".join(b"GET /zarr/data/large/%d.0 HTTP/1.1\r\nHost: x\r\n\r\n" % i for i in range(64))
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

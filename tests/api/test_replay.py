@@ -223,7 +223,7 @@ def test_a_client_that_takes_nothing_is_not_written_to_without_end(server: Runni
             received += len(connection.recv(1 << 20))
 
 
-def test_who_asks_nothing_more_is_let_go_and_who_asks_again_in_time_is_not(folder: Path) -> None:
+def test_an_idle_connection_is_closed_and_one_that_asks_again_in_time_is_kept(folder: Path) -> None:
     store = open_store(StoreConfig(name="data", url=str(folder), writable=True))
     service = build([MountedStore("data", store, writable=True)])
     body, asked = VALUES.tobytes(), asking(SLICE)

@@ -105,7 +105,7 @@ def test_a_chunk_of_a_shard_is_written_and_removed_alone(client: httpx.Client) -
     assert (refused.status_code, refused.json()["code"]) == (400, "bad-body")
 
 
-def test_what_we_remember_of_an_array_hides_it_from_nobody(client: httpx.Client, tmp_path: Path) -> None:
+def test_our_member_of_a_document_keeps_no_other_library_from_the_array(client: httpx.Client, tmp_path: Path) -> None:
     """Our member of a zarr.json says that it may be ignored; others read the array, and keep it."""
     client.put(A, json={**SHARDED, "shape": [0, 8]}).raise_for_status()
     for _ in range(2):

@@ -59,7 +59,7 @@ CHUNKED = ("Transfer-Encoding: chunked", "Content-Type: application/json")
         ("PUT", "/zarr/data/a/0.0", ("Content-Length: 1048576",)),
     ],
 )
-def test_a_body_that_has_only_begun_is_in_nobodys_way(
+def test_a_body_that_has_only_begun_delays_no_other_request(
     tmp_path: Path, method: str, target: str, headers: tuple[str, ...]
 ) -> None:
     with serving(tmp_path) as (url, _), sending(url, target, *headers, method=method) as (connection, answer):
@@ -105,7 +105,7 @@ def test_a_body_larger_than_the_budget_goes_alone(tmp_path: Path) -> None:
             assert sent.recv(100).startswith(b"HTTP/1.1 204")
 
 
-def test_a_body_as_a_whole_has_its_time(tmp_path: Path) -> None:
+def test_a_body_that_never_ends_is_refused_though_it_never_pauses(tmp_path: Path) -> None:
     with (
         serving(tmp_path, writable=False, idle_seconds=0.5) as (url, _),
         sending(url, "/v1/points/data/a", *CHUNKED) as (connection, _),

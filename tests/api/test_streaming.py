@@ -247,7 +247,7 @@ def test_many_slow_readers_get_what_is_theirs(large: Running) -> None:
     assert found == [VALUES[plane:, ::2].tobytes() for plane in planes]
 
 
-def test_who_takes_nothing_is_let_go_and_its_memory_is_free(tmp_path: Path) -> None:
+def test_a_client_that_reads_nothing_is_disconnected_and_its_memory_released(tmp_path: Path) -> None:
     values = np.zeros((64, 1 << 20), np.uint8)
     write_array(tmp_path, "wide", values, (1, 1 << 20))
     target = "/v1/slice/data/wide"

@@ -49,7 +49,7 @@ async def test_one_node_leaves_a_thread_to_the_others(threads: WriteThreads, go_
 
 
 @pytest.mark.parametrize("threads", [0.05], indirect=True)
-async def test_who_waits_for_too_long_is_told_to_come_back_and_the_others_are_served(
+async def test_a_write_that_waits_too_long_for_a_thread_is_refused_and_the_others_are_served(
     threads: WriteThreads, go_on: threading.Event
 ) -> None:
     waiting = [asyncio.create_task(threads.run("s/a", go_on.wait, 60)) for _ in range(3)]

@@ -67,7 +67,7 @@ def test_what_a_document_leaves_out_is_as_in_a_new_array(url: str) -> None:
     assert RemoteArray(f"{url}/v1/metadata/old/lab/scan")[:].tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_attributes_are_those_of_the_store_and_every_change_counts(url: str, folder: Path) -> None:
+def test_attributes_of_an_assumed_array_are_stored_and_each_change_has_a_new_tag(url: str, folder: Path) -> None:
     array = RemoteArray(f"{url}/v1/metadata/old/lab/scan")
     assert array.attrs["runs"] == 1
     tags = set()

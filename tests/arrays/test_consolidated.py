@@ -329,7 +329,7 @@ def test_a_patch_of_shape_and_attributes_is_followed_as_a_whole(
 
 @pytest.mark.parametrize("path", ["data/a", "data/g/s/a"])
 @pytest.mark.parametrize("replaced", [False, True])
-def test_an_array_whose_removal_ends_half_way_is_none_of_fill_values(
+def test_an_array_whose_removal_ends_half_way_is_not_served_as_fill_values(
     tmp_path: Path, failing: tuple[Unconsolidated, Service], path: str, replaced: bool
 ) -> None:
     """Consolidated metadata would open what has lost its document."""

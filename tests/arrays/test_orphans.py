@@ -239,7 +239,7 @@ def test_where_nothing_lies_one_empty_listing_says_so(tmp_path: Path, make: Crea
     service.close()
 
 
-def test_buckets_are_cleared_too(s3_bucket: S3Bucket) -> None:
+def test_chunks_left_in_a_bucket_are_not_read_by_a_new_array(s3_bucket: S3Bucket) -> None:
     service = build([MountedStore("data", open_store(s3_bucket.config(name="data", writable=True)), writable=True)])
     leave_chunks(service, DEFINITION)
 
@@ -250,7 +250,7 @@ def test_buckets_are_cleared_too(s3_bucket: S3Bucket) -> None:
 
 
 @pytest.mark.parametrize(("layout", "make"), [*[(layout, create) for layout in LAYOUTS], ("shards", replace)])
-def test_a_creation_that_was_cut_off_leaves_nothing_in_the_way(
+def test_a_creation_that_was_cut_off_can_be_repeated(
     s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, layout: str, make: Create
 ) -> None:
     """Where deleted chunks become tombstones, and these fill values before the document is stored. What others put

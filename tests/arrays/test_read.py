@@ -253,9 +253,7 @@ def test_a_few_bytes_are_read_from_their_own_chunks(tmp_path: Path) -> None:
             assert cost.touched <= 3 * max(stop - start, 4096) // 256
 
 
-def test_a_slab_works_out_its_own_chunks_and_not_all_of_the_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slab_projects_its_own_chunks_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the time for each slab would grow with the answer."""
     values = np.arange(300 * 8, dtype="<i4").reshape(300, 8)
     zarr_array(tmp_path, values, (1, 4))

@@ -79,7 +79,7 @@ class TestVersions:
         assert sum(not is_document(key) for key in asked.looked_up) == 4
         assert service.cache.stats().entries == 16
 
-    def test_what_was_written_since_it_was_looked_up_is_told(self, asked: CountingStore) -> None:
+    def test_a_read_reports_a_write_since_its_versions_were_looked_up(self, asked: CountingStore) -> None:
         for cache_bytes in (0, MIB):
             service = service_of(asked, cache_bytes)
             plan = service.reader.look_up(plan_items(service.reader, open_array(service), ()))
@@ -113,7 +113,7 @@ def arrays(draw: st.DrawFn) -> tuple[Array, tuple[int, ...], dict[str, Any], tup
 
 
 @given(case=arrays(), gone=st.sets(st.integers(0, 40), max_size=4), old=st.booleans())
-def test_small_chunks_around_the_cache_are_numpys(
+def test_small_chunks_read_around_the_cache_equal_numpy(
     tmp_path_factory: pytest.TempPathFactory, case: Any, gone: set[int], old: bool
 ) -> None:
     values, chunks, options, items = case
@@ -141,7 +141,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 class TestAroundTheCache:
-    def test_the_cost_is_told(self, tmp_path: Path, service: Service) -> None:
+    def test_a_read_counts_chunks_and_bytes_and_times_its_phases(self, tmp_path: Path, service: Service) -> None:
         zarr_array(tmp_path, np.arange(64, dtype="<i8").reshape(8, 8), (2, 2), compressors=None)
         cost = ReadCost()
 
@@ -304,7 +304,7 @@ class TestRemoteChunks:
 
     @pytest.mark.parametrize("items", [(), (slice(7, None, 3), slice(None, 7)), (slice(3, 50, 9), 8), (8,)])
     @pytest.mark.parametrize("cache_bytes", [0, 4 * MIB])
-    def test_values_are_numpys(self, store: RemoteStore, values: Array, items: Any, cache_bytes: int) -> None:
+    def test_values_equal_numpy(self, store: RemoteStore, values: Array, items: Any, cache_bytes: int) -> None:
         np.testing.assert_array_equal(self.read(store, items, cache_bytes), values[items])
 
     def test_versions_come_with_the_data(self, store: RemoteStore) -> None:
@@ -343,12 +343,12 @@ class TestLargeChunks:
     @pytest.mark.parametrize(
         "items", [(), (5,), (slice(None), 7), (slice(100, 700, 3), slice(3, 900, 2)), (slice(500, 530),), (511, 1023)]
     )
-    def test_values_are_numpys(self, values: Array, service: Service, items: Any) -> None:
+    def test_values_equal_numpy(self, values: Array, service: Service, items: Any) -> None:
         for _ in range(2):  # the second time in used memory
             found = service.reader.read(plan_items(service.reader, open_array(service), items))[0]
             np.testing.assert_array_equal(found, values[items])
 
-    def test_a_chunk_that_is_not_whole_shows_nothing_that_others_read(
+    def test_a_cut_or_missing_chunk_never_shows_memory_of_another(
         self, values: Array, tmp_path: Path, service: Service
     ) -> None:
         """Whether it is gone, broken, cut, or has more behind it where all of it is read."""

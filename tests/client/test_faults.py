@@ -186,7 +186,7 @@ def test_a_document_or_a_problem_that_comes_by_half_is_asked_for_again(proxy: Pr
         assert RemoteArray(f"{server.url}/v1/metadata/store/a").attrs == {"seen": True}
 
 
-def test_a_limit_that_is_published_is_not_run_into(limited: Callable[..., Proxy]) -> None:
+def test_selections_are_split_by_the_limit_that_the_service_publishes(limited: Callable[..., Proxy]) -> None:
     proxy = limited(max_response_bytes=50_000)
     array = RemoteArray(proxy.add("store/l", CUBE, (10, 10, 10)))
 

@@ -99,7 +99,7 @@ def test_blocks_are_chunks(host: Host, data: st.DataObject) -> None:
 
 @settings(max_examples=25)
 @given(st.data())
-def test_writes_equal_numpys(host: Host, data: st.DataObject) -> None:
+def test_writes_equal_numpy(host: Host, data: st.DataObject) -> None:
     shape = data.draw(full_shapes)
     expected = np.zeros(shape, "<i4")
     with host.add(expected, data.draw(chunk_shapes(shape))) as array:

@@ -68,7 +68,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def test_what_other_programs_change_after_ready_is_told_and_a_read_only_store_stays_as_it_is(tmp_path: Path) -> None:
+def test_changes_of_other_programs_after_ready_are_in_the_feed_and_a_read_only_store_stays_unchanged(
+    tmp_path: Path,
+) -> None:
     for folder in (tmp_path, tmp_path / "a", tmp_path / "b"):
         folder.mkdir(exist_ok=True)
         (folder / ".zgroup").write_text('{"zarr_format": 2}')
@@ -185,7 +187,7 @@ FRAMES = {"arrays": [{"key": "s", "dtype": "|u1", "pyramid": {"method": "mean"},
 
 @pytest.mark.parametrize(("path", "case"), [("data", "followed"), ("data/run/s/1", "followed"), ("data", "cut off")])
 @pytest.mark.parametrize("kind", ["folder", "bucket"])
-def test_rows_of_a_stream_are_told_though_their_process_ends_before_it_logs_them(
+def test_rows_of_a_stream_are_in_the_feed_though_their_process_ends_before_it_logs_them(
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, kind: str, path: str, case: str
 ) -> None:
     stores, frame = {"data": place_of(kind, tmp_path, s3_server).store}, bytes(64)
@@ -211,7 +213,7 @@ def test_rows_of_a_stream_are_told_though_their_process_ends_before_it_logs_them
             assert [next(again)[1], next(again)[2]] == ["ready", {"path": path, "unknown": True}]
 
 
-def test_each_row_of_a_stream_is_told_before_it_is_in_a_chunk(server: Server) -> None:
+def test_each_row_of_a_stream_is_in_the_feed_before_it_is_in_a_chunk(server: Server) -> None:
     with httpx.Client(base_url=server.url) as client, closing(events(client, "data")) as found:
         client.put("/v1/stream/data/run", json=FRAMES).raise_for_status()
         assert next(found)[1] == "ready"

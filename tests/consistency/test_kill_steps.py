@@ -106,7 +106,9 @@ FOLLOWERS: dict[str, tuple[Act, ...]] = {
 @pytest.mark.parametrize("follower", FOLLOWERS)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("state", STATES)
-def test_what_is_left_shows_nowhere_and_is_in_nobodys_way(budget: Budget, state: str, act: str, follower: str) -> None:
+def test_leftovers_of_a_killed_step_are_listed_nowhere_and_stop_no_later_request(
+    budget: Budget, state: str, act: str, follower: str
+) -> None:
     """And is gone when what lies above it has been deleted."""
     for kill_after in count():
         budget.left = float("inf")

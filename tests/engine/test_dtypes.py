@@ -48,7 +48,7 @@ def test_spelling_with_no_or_two_meanings_is_refused(value: Any) -> None:
 
 
 @given(structured_dtypes)
-def test_structured_dtype_is_numpys_packed_struct(fields: list[Any]) -> None:
+def test_a_structured_dtype_is_the_packed_struct_of_numpy(fields: list[Any]) -> None:
     dtype = parse_dtype(fields)
 
     assert dtype.numpy == np.dtype([_numpy_field(field) for field in fields])

@@ -36,7 +36,7 @@ def read(case: Case, selection: Selection) -> Array:
 
 
 @given(cases())
-def test_a_selection_assembled_from_chunks_is_numpys(case: Case) -> None:
+def test_a_selection_assembled_from_chunks_equals_numpy(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
 
     assert selection.shape == case.expected.shape

@@ -440,7 +440,9 @@ class TestCapabilities:
         assert store.capabilities.conditional_put is (answer == "true")
         assert not any("probe" in seen.path for seen in proxy.seen)
 
-    def test_a_failure_to_ask_is_a_failure_and_asked_again(self, s3_bucket: S3Bucket, proxy: FaultProxy) -> None:
+    def test_a_failed_probe_for_conditional_puts_is_an_error_and_is_repeated(
+        self, s3_bucket: S3Bucket, proxy: FaultProxy
+    ) -> None:
         store = open_store(s3_bucket.at(proxy.url).config(writable=True, retries=0))
         proxy.inject(Status(503), method="PUT")
 

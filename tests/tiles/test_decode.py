@@ -51,7 +51,7 @@ def test_windows_histograms_and_numbers_are_decoded(tiles: Tiles, packed: Array)
     np.testing.assert_array_equal(values, packed)
 
 
-def test_malformed_attributes_break_no_picture_and_are_told(tmp_path: Path, tiles: Tiles) -> None:
+def test_malformed_attributes_break_no_picture_and_are_reported(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.eye(8, dtype="<i2"), attributes={"scale_factor": "no"}, fill_value=None)
     for decode in ("cf", "none"):
         info = info_document(tiles, tiles.images.open("data/a"), parse_query([("decode", decode)]), "", "")

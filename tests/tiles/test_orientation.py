@@ -127,7 +127,7 @@ def test_an_image_has_the_height_of_its_voxels(tmp_path: Path, tiles: Tiles) -> 
     assert (stretched["height"], stretched["width"], stretched["pixels_per_cell"]) == (36, 50, [3, 1])
 
 
-def test_coordinates_that_cannot_be_read_are_told_of(tmp_path: Path, tiles: Tiles) -> None:
+def test_coordinates_that_cannot_be_read_are_reported(tmp_path: Path, tiles: Tiles) -> None:
     write_attributes(tmp_path, {})
     write_array(tmp_path / "a", np.zeros((31, 20)), attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
     write_array(tmp_path / "y", UP)

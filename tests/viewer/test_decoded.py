@@ -132,7 +132,7 @@ def test_flags_have_their_meaning(viewer: Viewer) -> None:
     expect(viewer.page.locator("tbody td").first).to_have_text("2 ice")
 
 
-def test_malformed_attributes_are_told_and_no_unit_stands_beside_a_packed_number(viewer: Viewer) -> None:
+def test_malformed_attributes_are_reported_and_no_unit_stands_beside_a_packed_number(viewer: Viewer) -> None:
     viewer.open_image("/view/cf/broken")
 
     expect(viewer.page.locator(".problems")).to_contain_text("scale_factor")

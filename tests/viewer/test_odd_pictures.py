@@ -158,7 +158,7 @@ def test_more_channels_than_can_be_shown_are_refused_and_the_picture_stays(viewe
     viewer.press("Show c17", r"\?.*c=17")
 
 
-def test_a_refused_tile_is_told_in_the_words_of_the_service_until_something_changes(viewer: Viewer) -> None:
+def test_a_refused_tile_is_shown_in_the_words_of_the_service_until_something_changes(viewer: Viewer) -> None:
     viewer.expected = "nope|400"
     viewer.open("/view/odd/labelled/labels/same/0?colormap_name=nope")
 

@@ -170,7 +170,7 @@ def test_keys_are_listed(viewer: Viewer) -> None:
     expect(viewer.page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_trouble_is_told_in_the_words_of_the_service(viewer: Viewer) -> None:
+def test_errors_are_shown_in_the_words_of_the_service(viewer: Viewer) -> None:
     viewer.expected = "404|demo/50%"
     trouble = viewer.page.get_by_role("alert")
     viewer.open("/view/demo/50%")
@@ -331,7 +331,7 @@ def test_an_empty_store_says_so(odd: Viewer) -> None:
     expect(odd.page.locator(".empty")).to_have_text("This group is empty.")
 
 
-def test_damaged_data_is_told(odd: Viewer) -> None:
+def test_damaged_data_is_reported_on_the_page(odd: Viewer) -> None:
     odd.expected = "502|failed to load"
     odd.open("/view/torn/picture")
 

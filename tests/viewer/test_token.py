@@ -78,7 +78,7 @@ def test_form_is_named_labelled_and_takes_the_focus(viewer: Viewer) -> None:
     expect(field).to_be_visible()
 
 
-def test_token_that_is_refused_is_told_and_another_one_taken(viewer: Viewer) -> None:
+def test_a_refused_token_is_reported_and_another_one_is_asked_for(viewer: Viewer) -> None:
     for wrong in ("nope", "two words", "sésame", "snow☃"):
         viewer.open("/")
         give(viewer, wrong)
