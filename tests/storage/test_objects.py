@@ -162,6 +162,23 @@ DELETIONS = [
 class TestFaults:
     """What goes wrong on the way is never taken for absence, and never for success."""
 
+    @pytest.mark.parametrize("listed", [False, True])
+    def test_a_denied_document_is_absent_beside_another_one_unless_a_listing_shows_it(
+        self, s3_bucket: S3Bucket, proxy: FaultProxy, listed: bool
+    ) -> None:
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True))
+        version = store.put("n/.zarray", b"{}")
+        if listed:
+            store.put("n/.zattrs", b"{}")
+        proxy.inject(Status(403), method="HEAD", path="n/.zattrs", times=math.inf)
+        keys = ["n/.zarray", "n/.zattrs"]
+
+        if listed:
+            with pytest.raises(errors.StoreDenied):
+                store.document_versions("n/", keys)
+        else:
+            assert store.document_versions("n/", keys) == [version, None]
+
     @pytest.mark.parametrize("fault", [*TRANSIENT, Truncate(50_000)], ids=str)
     def test_a_passing_fault_is_outlived(self, store: Store, proxy: FaultProxy, fault: Fault) -> None:
         proxy.inject(fault)

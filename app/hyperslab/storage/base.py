@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -313,12 +313,9 @@ class Store(ABC):
     ) -> list[str | None]:
         """`versions` of documents of nodes. One that a remote store denies is absent if another of the same node can be
         read: without the right to list, object stores and their caches answer 403 for missing keys."""
-        if not self.hides_absence or self.capabilities.listable:
-            try:
+        if self.capabilities.listable:
+            with suppress(StoreDenied):
                 return self.versions(prefix, keys)
-            except StoreDenied:
-                if not self.hides_absence:
-                    raise
         return self._documents(self._version, keys, denied_is_absent)
 
     # Public methods that change something raise `errors.ReadOnly` unless the store is writable, and call the method of
