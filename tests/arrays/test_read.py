@@ -159,6 +159,17 @@ def test_the_event_loop_does_not_wait_for_a_thread_that_loads_the_same_chunk(
             go_on.set()
 
 
+def test_small_chunks_of_a_shard_are_cached_by_their_first_read(tmp_path: Path) -> None:
+    zarr_array(tmp_path, np.arange(4096, dtype="<i4").reshape(64, 64), (8, 8), shards=(32, 32), zarr_format=3)
+    with service_on(tmp_path) as service:
+        first, second = ReadCost(), ReadCost()
+        for cost in (first, second):
+            service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 40),)), cost=cost)
+
+    assert (first.cached, first.bytes_read > 0) == (0, True)
+    assert (second.cached, second.bytes_read) == (40, 0)
+
+
 @pytest.mark.parametrize(("dtype", "nbytes"), [("<i4", 400), (str, 7200)])
 def test_a_chunk_may_be_as_large_as_the_operator_allows(tmp_path: Path, dtype: Any, nbytes: int) -> None:
     """Objects count as many bytes as short ones take."""
