@@ -17,7 +17,7 @@ from starlette.types import Receive
 
 from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import Overloaded
-from hyperslab.storage.base import at_once
+from hyperslab.storage.base import AT_ONCE
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,12 +74,14 @@ class Threads:
         store, now = STORE.get(), time.monotonic()
         if self._running or now < self._waited.get(store, now):
             return None
+        before = AT_ONCE.set(True)
         try:
-            with at_once():
-                return fn()
+            return fn()
         except BlockingIOError:
             self._waited[store] = now + self.pause
             return None
+        finally:
+            AT_ONCE.reset(before)
 
     def close(self) -> None:
         for pool in (self._pool, *self._remote.values()):

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -34,17 +34,8 @@ ABSENT = Absent.ABSENT
 
 
 AT_ONCE: Final = ContextVar("hyperslab.at_once", default=False)
-
-
-@contextmanager
-def at_once() -> Iterator[None]:
-    """Context in which a folder is read without waiting for a disk, by this thread alone: bytes that are not in the
-    memory of the system raise `BlockingIOError`."""
-    before = AT_ONCE.set(True)
-    try:
-        yield
-    finally:
-        AT_ONCE.reset(before)
+"""Whether a folder is read without waiting for a disk, by this thread alone: bytes that are not in the memory of the
+system raise `BlockingIOError`."""
 
 
 class StoredValue(NamedTuple):
