@@ -104,6 +104,22 @@ def test_a_node_in_both_formats_is_that_of_v3(data: Served, tmp_path: Path) -> N
     assert data.http.get(f"{ROOT}/exp/a").json()["dtype"] == "<i4"
 
 
+@pytest.mark.parametrize("multiscales", [
+    {"layout": [{"asset": "0"}, {"asset": "1", "derived_from": "0"}], "resampling_method": "average"},
+    [{"datasets": [{"path": "0"}, {"path": "1"}], "type": "reduce", "metadata": {"method": "pyramid_coarsen"}}],
+], ids=["GeoZarr", "ndpyramid"])  # fmt: skip
+def test_a_pyramid_of_groups_is_a_group_without_problems(tmp_path: Path, multiscales: Any) -> None:
+    """Each level is a dataset of xarray, where an image of OME-Zarr has arrays."""
+    group = zarr.create_group(str(tmp_path / "g"), attributes={"multiscales": multiscales})
+    for level in "01":
+        group.create_array(f"{level}/t2m", data=np.ones((4, 4)))
+    with serving(tmp_path) as data:
+        document = data.http.get(f"{ROOT}/g").json()
+        assert (document["problems"], document.get("multiscales")) == ([], None)
+        assert problem(data.http.get("/v1/tile/data/g/info.json")) == (422, "wrong-kind")
+        assert data.http.get("/v1/tile/data/g/0/t2m/info.json").json()["problems"] == []
+
+
 def test_nodes_show_however_deep_or_far_behind_they_lie(data: Served) -> None:
     for key in (*(f"lab/{n:02}/x" for n in range(20)), "lab/zz/a/b/c/d/e/f/.zarray", "other/x.tif"):
         data.store.put(key, ARRAY)

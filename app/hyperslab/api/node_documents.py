@@ -104,8 +104,8 @@ def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[s
         document["count"] = listed.count
     ome = read_ome(attributes)
     document["problems"] = [*listed.problems, *problems, *group.problems, *ome.problems]
-    if ome.multiscale is not None:
-        image = ome.multiscale
+    image, groups = ome.multiscale, {child.name for child in listed.nodes if child.kind == "group"}
+    if image is not None and not groups.issuperset(dataset.path for dataset in image.datasets):
         axes = None if image.axes is None else [asdict(axis) for axis in image.axes]
         datasets = [asdict(dataset) for dataset in image.datasets]
         described = {"name": image.name, "version": image.version, "axes": axes, "datasets": datasets}

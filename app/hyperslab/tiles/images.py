@@ -166,6 +166,8 @@ class Images:
                 opened.append((dataset, array))
             else:
                 problems.append(f"{multiscale.where}.datasets[{i}]: {problem}")
+        if all(isinstance(array, WrongKind) for array in arrays):  # as ndpyramid has datasets of xarray
+            raise WrongKind(group.path, "group", "array")
         if not opened:
             return self._salvage(group, field, tuple(problems))
         ordered = sorted(opened, key=_cell_size(opened))

@@ -190,14 +190,18 @@ def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _root(attributes: Mapping[str, Any], problems: Problems) -> Member:
-    """The object that holds the OME-Zarr members. Null members are dropped: some writers use them for absent ones."""
+    """The object that holds the OME-Zarr members. Null members are dropped: some writers use them for absent ones; and
+    a ``multiscales`` of the Zarr convention of that name, whose levels are groups."""
     nested = attributes.get("ome")
     block = nested if isinstance(nested, Mapping) else attributes
     outside = attributes.get("omero") if block is not attributes else None
     if isinstance(outside, Mapping) and block.get("omero") is None:
         problems.append("omero: stands beside 'ome', not in it; it is used")
         block = {**block, "omero": outside}
-    return Member({name: value for name, value in block.items() if value is not None}, "", problems)
+    members = {name: value for name, value in block.items() if value is not None}
+    if isinstance(members.get("multiscales"), Mapping) and "layout" in members["multiscales"]:
+        del members["multiscales"]
+    return Member(members, "", problems)
 
 
 def _entries(member: Member, parse: Callable[[Member], T]) -> tuple[T, ...]:
