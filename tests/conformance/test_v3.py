@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import os
@@ -268,7 +269,7 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
         ({"data_type": {"name": "struct", "configuration": {"fields": [{**FIELD, "unit": "m"}]}}}, "unit"),
         ({"extra": {"must_understand": True}}, "extra"),
         ({"fill_value": "nan", "data_type": "float32"}, "fill_value"),
-        ({"codecs": []}, "codecs"),
+        ({"codecs": [sharding([2], index=[])]}, "index_codecs"),
         ({"codecs": [sharding([3])]}, "chunk_shape"),
     ],
 )
@@ -295,6 +296,39 @@ def test_what_a_filter_leaves_out_is_as_zarr_python_takes_it(data: tuple[Served,
     ).json()["codecs"][1]["configuration"] == {"elementsize": 4}  # as numcodecs means it in Zarr v2
     v2 = served.http.get("/zarr2/data/left-out/.zarray").json()
     assert v2["compressor"] == {"id": "shuffle", "elementsize": 8}
+
+
+ZARRITA: list[Any] = [[], [named("gzip", level=1)], [named("transpose", order=[0])]]
+"""Codecs without one that turns items into bytes, which zarrita.js writes and reads."""
+
+
+@pytest.mark.parametrize("codecs", ZARRITA)
+def test_what_zarrita_and_gdal_leave_out_is_told_and_the_array_is_read(
+    data: tuple[Served, Path], codecs: list[Any]
+) -> None:
+    """Codecs without ``bytes``, and null for the fill value, which GDAL writes where there is no missing value."""
+    served, folder = data
+    node = folder / f"left-out-{len(codecs)}{json.dumps(codecs)[11:15]}"
+    node.mkdir()
+    chunk = np.arange(1, 5, dtype="<i2").tobytes()
+    (node / "c").mkdir()
+    (node / "c" / "1").write_bytes(gzip.compress(chunk) if codecs and codecs[0]["name"] == "gzip" else chunk)
+    document = {**DOCUMENT, "codecs": codecs, "fill_value": None}
+    (node / "zarr.json").write_text(json.dumps(document))
+
+    url, name = f"{served.http.base_url}/v1/metadata/data/{node.name}", f"data/{node.name}"
+    np.testing.assert_array_equal(RemoteArray(url)[...], [0, 0, 0, 0, 1, 2, 3, 4])
+    lines = served.http.get(url).json()["problems"]
+    assert [line.split(": ")[1] for line in lines] == ["codecs", "fill_value"]
+    for route in ("zarr2", "zarr3"):
+        array = zarr.open_array(f"{served.http.base_url}/{route}/{name}", mode="r")
+        np.testing.assert_array_equal(array[...], [0, 0, 0, 0, 1, 2, 3, 4])
+    served.http.put(f"/v1/slice/{name}?select=0", json=9).raise_for_status()
+    served.http.patch(url, json={"shape": [6]}).raise_for_status()
+    assert json.loads((node / "zarr.json").read_bytes()) == {**document, "shape": [6]}
+    assert served.http.get(f"/v1/slice/{name}?format=json").json() == [9, 0, 0, 0, 1, 2]
+    assert served.http.put(f"/zarr/{name}-new/zarr.json", json=document).status_code == 422
+    assert served.http.put(f"{url}-new", json=document).status_code == 422
 
 
 IGNORED: dict[str, Any] = {"must_understand": False}

@@ -164,6 +164,9 @@ def test_a_codec_whose_library_is_missing_says_what_to_install(monkeypatch: pyte
     ({"id": "shuffle", "elementsize": "4"}, {"id": "shuffle", "elementsize": 4}),  # of CDO
     ({"id": "shuffle", "elementsize": 0}, {"id": "shuffle", "elementsize": 4}),  # of netcdf-c 4.10
     ({"id": "zlib", "level": "5"}, {"id": "zlib", "level": 5}),
+    ({"id": "blosc", "shuffle": "BIT"}, {"id": "blosc", "shuffle": 2}),  # of GDAL, and the next two
+    ({"id": "zstd", "checksum": "YES"}, {"id": "zstd", "checksum": True}),
+    ({"id": "lzma", "preset": 6, "delta": 1}, {"id": "lzma", "preset": 6}),
     ({"id": "quantize", "digits": "2", "dtype": "<f4"}, {"id": "quantize", "digits": 2, "dtype": "<f4"}),
     (
         {"id": "fixedscaleoffset", "offset": "0.5", "scale": "1e1", "dtype": "<f4"},

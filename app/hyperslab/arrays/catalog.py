@@ -622,7 +622,8 @@ def _v3_node(  # noqa: PLR0917
     if found.array is None:
         problems = () if found.broken is None else (str(found.broken),)
         return GroupNode(mount, prefix, attributes, version, False, documents, problems, 3, also)
-    return ArrayNode(mount, prefix, found.array, attributes, version, version, documents, also)
+    told = found.array.problems
+    return ArrayNode(mount, prefix, found.array, attributes, version, version, documents, also, problems=told)
 
 
 class _Large(NamedTuple):

@@ -327,7 +327,8 @@ class ArrayNode:
 
     def with_keys(self, form: KeyForm) -> ArrayNode:
         """The array with keys of chunks of another form."""
-        grid, problems = self.metadata.grid, () if form.problem is None else (form.problem,)
+        grid, problems = self.metadata.grid, self.metadata.problems
+        problems += () if form.problem is None else (form.problem,)
         if form[:2] == (grid.prefix, grid.separator) and problems == self.problems:
             return self
         return replace(self, metadata=self.metadata.with_keys(form.prefix, form.separator), problems=problems)

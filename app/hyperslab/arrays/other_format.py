@@ -47,7 +47,7 @@ from hyperslab.engine.other_format import (
 )
 from hyperslab.engine.schema import opens_v3_in_zarr3
 from hyperslab.engine.selection import normalise
-from hyperslab.engine.v3 import document_of, new_group
+from hyperslab.engine.v3 import document_of, new_group, whole_document
 from hyperslab.errors import BadMetadata, BrokenData, FormNotFound, KeyNotFound
 from hyperslab.storage.keys import normalise_path, prefixes
 
@@ -150,7 +150,7 @@ class OtherFormatReader(KeyReader):
         if node.zarr_format == self._format:
             key = super().find(path, wanted)
             if isinstance(node, ArrayNode):
-                if name != V3 or _CONSOLIDATED not in node.metadata.document:
+                if name != V3 or not (node.metadata.problems or _CONSOLIDATED in node.metadata.document):
                     return key
             elif name != V3 or isinstance(key, MadeKey):
                 return key
@@ -269,7 +269,8 @@ def array_document(
     """The ``.zarray`` or ``zarr.json`` of an array; ``dimension_names`` are for an array of v2 as v3. Raises
     `FormNotFound` if the format cannot represent the array."""
     if array.zarr_format == zarr_format:  # zarr-python 3.1 refuses the null of its old releases
-        return {name: value for name, value in array.metadata.document.items() if name != _CONSOLIDATED}
+        document = whole_document(array.metadata)
+        return {name: value for name, value in document.items() if name != _CONSOLIDATED}
     for problem in without_unread(array)[1]:
         raise FormNotFound(array.path, problem)
     try:

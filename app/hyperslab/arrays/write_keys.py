@@ -19,7 +19,6 @@ from hyperslab.engine.creation import check_usable
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import (
     ArrayMetadata,
-    UnreadAttributes,
     parse_attributes,
     parse_consolidated,
     parse_group,
@@ -250,14 +249,9 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _SentDocument:
             case ".zgroup":
                 group = parse_group(data, key)
             case _:
-                document = parse_document(data, key)
-                if isinstance(document.attributes, UnreadAttributes):
-                    raise document.attributes.error
-                if document.broken is not None:
-                    raise document.broken
-                return _SentDocument(
-                    "group" if document.array is None else "array", document.array, document.consolidated
-                )
+                document = parse_document(data, key, exact=True)
+                kind: Kind = "group" if document.array is None else "array"
+                return _SentDocument(kind, document.array, document.consolidated)
     except BadMetadata as error:
         if error.member is not None:
             raise BadDefinition(error.member, error.reason) from error

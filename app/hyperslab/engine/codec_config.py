@@ -10,7 +10,7 @@ import codecs
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import numcodecs
@@ -34,9 +34,10 @@ FROM_ITEMS: Final = ("zfpy", "pcodec")
 class Parameter:
     """Validation of a parameter; ``expected`` describes valid values.
 
-    ``whole``: an integer, also if written as a float. ``decimal``: a number, also as text. ``null_is_absent``: null
-    means the default. ``default``: that of numcodecs, if documents are completed with it. ``writable``: the stricter
-    rule for new arrays, as decoding does not depend on levels.
+    ``whole``: an integer, also if written as a float. ``decimal``: a number, also as text. ``texts``: values of texts
+    that GDAL writes. ``null_is_absent``: null means the default. ``foreign``: not a parameter of numcodecs, and of
+    no meaning for decoding. ``default``: that of numcodecs, if documents are completed with it. ``writable``: the
+    stricter rule for new arrays, as decoding does not depend on levels.
     """
 
     accepts: Callable[[Any], bool]
@@ -44,7 +45,9 @@ class Parameter:
     required: bool = False
     whole: bool = False
     decimal: bool = False
+    texts: Mapping[str, Any] = field(default_factory=dict)
     null_is_absent: bool = False
+    foreign: bool = False
     default: Any = None
     writable: Parameter | None = None
 
@@ -91,13 +94,13 @@ def check_writable(config: CodecConfig, member: str, key: str) -> None:
 
 def plain_config(config: CodecConfig) -> dict[str, Any]:
     """The configuration for numcodecs: integers instead of integral floats, which TensorStore accepts, numbers instead
-    of their text, and without nulls that mean the default."""
+    of their text, and without nulls that mean the default and parameters of other libraries."""
     plain = dict(config)
     for name, rule in CODECS.get(config["id"], {}).items():
         value = plain.get(name)
-        if rule.decimal and isinstance(value, str):
-            plain[name] = value = _number_in(value)
-        if rule.null_is_absent and value is None:
+        if isinstance(value, str) and (rule.decimal or value in rule.texts):
+            plain[name] = value = rule.texts.get(value, _number_in(value))
+        if rule.foreign or (rule.null_is_absent and value is None):
             plain.pop(name, None)
         elif rule.whole and type(value) is float and value.is_integer():
             plain[name] = int(value)
@@ -217,6 +220,15 @@ def _or_null(parameter: Parameter) -> Parameter:
     return replace(parameter, accepts=lambda value: value is None or accepts(value), expected=expected)
 
 
+def _or_text(parameter: Parameter, **texts: Any) -> Parameter:
+    """A parameter that may also be one of ``texts``."""
+
+    def accepts(value: Any) -> bool:
+        return parameter.accepts(value) or (isinstance(value, str) and value in texts)
+
+    return replace(parameter, accepts=accepts, texts=texts)
+
+
 def _dtype(kinds: str, *, required: bool = False) -> Parameter:
     def accepts(value: Any) -> bool:
         if not isinstance(value, str) or len(value) > 32 or "," in value or "(" in value:
@@ -289,7 +301,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {
         "cname": _choice(*_BLOSC, default="lz4", writable=replace(_choice(*_NEW_BLOSC), expected=_NO_SNAPPY)),
         "clevel": _integer(0, 9, default=5),
-        "shuffle": _integer(-1, 2, default=1),
+        "shuffle": _or_text(_integer(-1, 2, default=1), NONE=0, BYTE=1, BIT=2),
         "blocksize": _integer(0, 2**31 - 1, default=0),
         "typesize": _or_null(_integer(1, 2**31 - 1)),
     },
@@ -298,7 +310,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "bz2": {"level": _integer(default=1, writable=_integer(1, 9))},
     "zstd": {
         "level": _integer(default=0, writable=_integer(-131072, 22)),
-        "checksum": replace(_BOOLEAN, default=False),
+        "checksum": _or_text(replace(_BOOLEAN, default=False), YES=True, NO=False),
     },
     "lz4": {"acceleration": _integer(default=1)},
     "lzma": {
@@ -306,6 +318,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "check": _integer(-1, 15),
         "preset": _or_null(_integer(0, 2**32 - 1)),
         "filters": _or_null(Parameter(_are_lzma_filters, "a list of LZMA filters")),
+        "delta": _integer(1, 256, foreign=True),
     },
     "delta": {"dtype": _dtype(_NUMERIC, required=True), "astype": _astype(_NUMERIC)},
     "fixedscaleoffset": {
@@ -388,7 +401,7 @@ V3_CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "index_location": _choice("start", "end"),
     },
     "blosc": {**CODECS["blosc"], "shuffle": replace(_choice(*SHUFFLES), required=True)},
-    "gzip": {"level": _integer(0, 9)},
+    "gzip": {"level": _integer(-1, 9)},
     "zstd": {"level": _integer(-131072, 22), "checksum": _BOOLEAN},
     "crc32c": {},
 }

@@ -286,7 +286,7 @@ def checked(document: Mapping[str, Any]) -> ArrayMetadata:
         if document["zarr_format"] == 2:
             metadata: ArrayMetadata | None = ArrayMetadata.from_document(document, ".zarray")
         else:
-            metadata = from_document(document, "zarr.json").array
+            metadata = from_document(document, "zarr.json", exact=True).array
         if metadata is None:
             raise BadDefinition("node_type", "expected 'array', found 'group'")
         for index, config in enumerate(metadata.codecs):

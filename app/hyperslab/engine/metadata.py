@@ -67,7 +67,7 @@ class ArrayMetadata:
     or chunks). ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are none; codecs
     are those of `plain_config`. ``fill_reads_alike``: all libraries read missing chunks as `fill`, so that equal chunks
     may be omitted. ``dimension_names`` are of Zarr v3. ``document`` is the stored one with all members,
-    ``attributes`` those in it if they are large.
+    ``attributes`` those in it if they are large, ``problems`` what was tolerated in it.
     """
 
     shape: tuple[int, ...]
@@ -88,6 +88,7 @@ class ArrayMetadata:
     levels: tuple[ShardLevel, ...] = field(default=(), repr=False)
     coding_of: Callable[[tuple[int, ...]], Coding] | None = field(default=None, repr=False)
     attributes: KeptValue | None = field(default=None, repr=False)
+    problems: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, data: bytes | memoryview, key: str) -> ArrayMetadata:

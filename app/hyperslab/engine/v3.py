@@ -34,7 +34,7 @@ from hyperslab.engine.metadata import (
     parse_shape,
 )
 from hyperslab.engine.sharding import make_levels
-from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, codecs_of, parse_codecs
+from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, codecs_of, parse_codecs, with_bytes
 from hyperslab.errors import BadMetadata, shown
 from hyperslab.wire.data_types import named_configuration
 
@@ -56,14 +56,17 @@ class Document:
     broken: BadMetadata | None = None
 
 
-def parse_document(data: bytes | memoryview, key: str, kept: KeptValue | None = None) -> Document:
+def parse_document(
+    data: bytes | memoryview, key: str, kept: KeptValue | None = None, *, exact: bool = False
+) -> Document:
     """The node described by the bytes of a ``zarr.json``; raises `BadMetadata` and `CodecRefused`. ``kept``: attributes
-    that an earlier version had."""
-    value = None if kept is None else kept.parse(bytes(data), "attributes")
-    document = from_document(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES) if value is None else value, key)
+    that an earlier version had. ``exact``: what is read with a problem is refused."""
+    held = None if kept is None else kept.parse(bytes(data), "attributes")
+    value = parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES) if held is None else held
+    document = from_document(value, key, exact=exact)
     if document.array is None or len(data) < _LARGE:
         return document
-    kept = KeptValue(document.members.get("attributes")) if value is None else kept
+    kept = KeptValue(document.members.get("attributes")) if held is None else kept
     return replace(document, array=replace(document.array, attributes=kept))
 
 
@@ -76,7 +79,7 @@ def describes_node(data: bytes | memoryview) -> bool:
     return isinstance(document, dict) and document.get("zarr_format") == 3 and "node_type" in document
 
 
-def from_document(value: Any, key: str) -> Document:
+def from_document(value: Any, key: str, *, exact: bool = False) -> Document:
     """`parse_document` for parsed JSON."""
     read = Members(check_object(value, key), key)
     read.require("zarr_format", "node_type")
@@ -95,13 +98,17 @@ def from_document(value: Any, key: str) -> Document:
     try:
         attributes = {} if given is None else check_object(given, key, "attributes")
     except BadMetadata as error:  # the node is readable without them
+        if exact:
+            raise
         attributes = UnreadAttributes(error)
     read("storage_transformers", _no_transformers)
     if kind == "array":
-        return Document(_array(read, key), attributes, read.document)
+        return Document(_array(read, key, exact=exact), attributes, read.document)
     try:
         return Document(None, attributes, read.document, read(_CONSOLIDATED, _consolidated))
     except BadMetadata as error:
+        if exact:
+            raise
         return Document(None, attributes, read.document, broken=error)
 
 
@@ -117,7 +124,7 @@ def _node_type(value: Any, document: Mapping[str, Any]) -> str:
     return kind
 
 
-def _array(read: Members, key: str) -> ArrayMetadata:
+def _array(read: Members, key: str, *, exact: bool) -> ArrayMetadata:
     read.require(*ARRAY_MEMBERS)
     shape = read("shape", parse_shape)
     data_type = read.document["data_type"]
@@ -125,9 +132,16 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     outer, edges = read("chunk_grid", lambda value: _chunk_grid(value, shape, dtype.itemsize))
     prefix, separator = read("chunk_key_encoding", parse_key_encoding)
 
+    codecs, problems = read.document["codecs"] if exact else with_bytes(read.document["codecs"]), list[str]()
+    if codecs is not read.document["codecs"]:
+        problems.append(f"{key}: codecs: none turns items into bytes: taken for little-endian, as zarrita.js has it")
+    no_fill = read.document["fill_value"] is None and not exact
+    if no_fill:
+        problems.append(f"{key}: fill_value: expected a value, found null: items that are not stored are zero or empty")
+
     @lru_cache(256)
     def parse(outer: tuple[int, ...]) -> tuple[Chain, Order, Coding]:
-        chain = parse_codecs(read.document["codecs"], outer, data_type, key)
+        chain = parse_codecs(codecs, outer, data_type, key)
         order: Order = "F" if chain.fortran else "C"
         try:
             codec = make_codec(chain.shape, dtype_of(data_type, ">" if chain.big else "<"), order, chain.configs)
@@ -139,7 +153,7 @@ def _array(read: Members, key: str) -> ArrayMetadata:
 
     chain, order, (codec, levels) = parse(outer)
     dtype = codec.dtype
-    fill = read("fill_value", lambda value: _checked_fill(fill_of(value, data_type, dtype), codec))
+    fill = read("fill_value", lambda value: None if no_fill else _checked_fill(fill_of(value, data_type, dtype), codec))
     names = read("dimension_names", lambda value: parse_names(value, len(shape)))
     filters, compressor = chain.split()
     grid = stored_grid = ChunkGrid(shape, outer, separator, prefix, edges)
@@ -164,13 +178,23 @@ def _array(read: Members, key: str) -> ArrayMetadata:
         grid=grid,
         stored_grid=stored_grid,
         codec=codec,
-        fill_reads_alike=True,
+        fill_reads_alike=fill is not None,
         document=read.document,
         zarr_format=3,
         dimension_names=names,
         levels=levels,
         coding_of=(lambda shape: parse(shape)[2]) if edges else None,
+        problems=tuple(problems),
     )
+
+
+def whole_document(metadata: ArrayMetadata) -> Mapping[str, Any]:
+    """The ``zarr.json`` of an array, with the members that others require in place of those that were tolerated."""
+    document = metadata.document
+    if not metadata.problems:
+        return document
+    fill = format_fill(metadata.fill, document["data_type"])
+    return {**document, "codecs": with_bytes(document["codecs"]), "fill_value": fill}
 
 
 def _checked_fill(fill: np.ndarray, codec: ChunkCodec) -> np.ndarray:

@@ -77,6 +77,22 @@ MAX_INDEX: Final = 1 << 22
 TO_BYTES: Final = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
 
 
+_OF_ITEMS: Final = ("transpose", "reshape", "scale_offset", "cast_value", *TO_ITEMS)
+
+
+def with_bytes(codecs: Any) -> Any:
+    """A list of codecs with ``bytes`` where none turns items into bytes, as zarrita.js writes and reads such lists; any
+    other value as it is."""
+    if not isinstance(codecs, list):
+        return codecs
+    names = [codec.get("name") if isinstance(codec, dict) else codec for codec in codecs]
+    bare = [str(name).removeprefix("numcodecs.") for name in names]
+    if any(name in (*TO_BYTES, "endian") for name in bare):
+        return codecs
+    place = next((index for index, name in enumerate(bare) if name not in _OF_ITEMS), len(bare))
+    return [*codecs[:place], {"name": "bytes", "configuration": {"endian": "little"}}, *codecs[place:]]
+
+
 def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -> Chain:
     """The chain of the ``codecs`` member for chunks (or shards) of ``shape``.
 
@@ -135,6 +151,7 @@ class _Parser:
             name, configuration = named_configuration(value, "a codec", optional=True)
         except ValueError as error:
             raise self.wrong(member, str(error)) from None
+        name = "bytes" if name == "endian" else name  # form of early drafts of the specification
         bare = name.removeprefix("numcodecs.")
         if bare not in CODECS and name not in V3_CODECS:
             raise CodecUnknown(self.key, name, "this codec is unknown", member)
@@ -402,6 +419,7 @@ def completed(codecs: Any, dtype: DataType, rank: int, *, ordered: bool = False)
     configs: list[NamedConfig] = []
     for codec in codecs:
         name, configuration = named_configuration(codec, "a codec", optional=True)
+        name = "bytes" if name == "endian" else name
         members = {**defaults.get(name, {}), **configuration}
         bare = name.removeprefix("numcodecs.")
         if bare in CODECS and name not in V3_CODECS:

@@ -87,14 +87,14 @@ def named_configuration(value: Any, what: str, *, optional: bool = False) -> tup
         case str():
             return value, {}
         case {"name": str(name), **members}:
-            configuration = members.pop("configuration", {})
+            configuration = members.pop("configuration", None)
             understood = members.pop("must_understand", True)
             if understood is not True and not (optional and understood is False):
                 raise ValueError(f"{what} {name!r} cannot be left out, as its must_understand has it")
             if members:
                 raise ValueError(f"{what} {name!r} has the unknown member {next(iter(members))!r}")
-            if isinstance(configuration, dict):
-                return name, configuration
+            if isinstance(configuration, dict | None):  # null is that of Java's writers
+                return name, configuration or {}
             raise ValueError(f"the configuration of {what} {name!r} is an object, found {shown(configuration)}")
     raise ValueError(f"expected {what} with a name, found {shown(value)}")
 
