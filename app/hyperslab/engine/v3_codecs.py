@@ -77,9 +77,6 @@ MAX_INDEX: Final = 1 << 22
 TO_BYTES: Final = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
 
 
-_OF_ITEMS: Final = ("transpose", "reshape", "scale_offset", "cast_value", *TO_ITEMS)
-
-
 def with_bytes(codecs: Any) -> Any:
     """A list of codecs with ``bytes`` where none turns items into bytes, as zarrita.js writes and reads such lists; any
     other value as it is."""
@@ -89,7 +86,8 @@ def with_bytes(codecs: Any) -> Any:
     bare = [str(name).removeprefix("numcodecs.") for name in names]
     if any(name in (*TO_BYTES, "endian") for name in bare):
         return codecs
-    place = next((index for index, name in enumerate(bare) if name not in _OF_ITEMS), len(bare))
+    of_items = ("transpose", "reshape", "scale_offset", "cast_value", *TO_ITEMS)
+    place = next((index for index, name in enumerate(bare) if name not in of_items), len(bare))
     return [*codecs[:place], {"name": "bytes", "configuration": {"endian": "little"}}, *codecs[place:]]
 
 
