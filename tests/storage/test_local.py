@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import resource
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
 from hyperslab import errors
-from hyperslab.storage import StoreConfig, fence, open_store
+from hyperslab.storage import StoreConfig, fence, files, locks, open_store, scan
+from hyperslab.storage import local as local_store
 from hyperslab.storage.base import ABSENT, Store, VersionConflict, WritersSafe
 from hyperslab.storage.files import FileWriter
 from tests.arrays.support import snapshot
@@ -406,18 +410,6 @@ class TestLogs:
         with pytest.raises(errors.StoreError, match="ends at byte 4"):
             reader.read_into(2, memoryview(out))
 
-    def test_what_the_disk_refuses_is_a_failure_of_the_store(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        log = local(root).open_log("tail", create=True)
-        assert log is not None
-        refused = Mock(side_effect=OSError(errno.EIO, "no"))
-        for name in ("fstat", "preadv", "pwrite"):
-            monkeypatch.setattr(os, name, refused)
-
-        for ask in (lambda: log.size, lambda: log.read_into(0, memoryview(bytearray(1))), lambda: log.write(0, [])):
-            with pytest.raises(errors.StoreError, match="EIO"):
-                ask()
-        monkeypatch.undo()
-
     def test_none_is_made_by_looking_or_without_leave(self, root: Path) -> None:
         store = local(root, writable=False)
 
@@ -604,3 +596,56 @@ def test_a_folder_is_a_path_or_a_file_url(root: Path, url: str) -> None:
     assert store.url == f"file://{root}"
     with pytest.raises(errors.BadDefinition, match="names the machine"):
         open_store(StoreConfig("disk", f"file://elsewhere{root}"))
+
+
+ACTS: dict[str, Callable[[Store], object]] = {
+    "get": lambda store: store.get("a/b/k"),
+    "ranges": lambda store: store.get_ranges("a/b/k", [(0, 1), (1, 2)]),
+    "versions": lambda store: store.versions("", ["a/b/k", "a/c/k", "l"]),
+    "create": lambda store: store.put("n/m/k", b"1", if_version=ABSENT),
+    "delete": lambda store: store.delete("a/b/k"),
+    "delete_prefix": lambda store: store.delete_prefix("a/", lambda: None, lambda key, _: key.endswith("l")),
+    "list_folders": lambda store: store.list_folders("", "", 9),
+    "list_prefix": lambda store: [*store.list_prefix("")],
+    "denied_folders": lambda store: [*store.denied_folders("")],
+    "is_link": lambda store: store.is_link("a/b/"),
+    "log": lambda store: store.open_log("a/b/k").size,  # type: ignore[union-attr]
+    "new log": lambda store: store.open_log("z/k", create=True).write(0, [(0, b"1")]),  # type: ignore[union-attr]
+    "lock": lambda store: store.lock("a/k").__enter__(),
+    "check": lambda store: store.check(),
+}
+CALLS = (
+    "fdatasync fstat fsync ftruncate link mkdir open pread preadv pwrite rename rmdir scandir stat unlink utime write"
+)
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_whatever_call_a_disk_refuses_it_is_a_failure_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """Never an error that nobody expects."""
+    left = math.inf
+
+    def refusing(call: Callable[..., object]) -> Callable[..., object]:
+        def limited(*arguments: object, **options: object) -> object:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise OSError(errno.EIO, "no")
+            return call(*arguments, **options)
+
+        return limited
+
+    refused = {name: refusing(getattr(os, name)) for name in CALLS.split()}
+    for module in (fence, files, local_store, locks, scan):
+        monkeypatch.setattr(module, "os", SimpleNamespace(**{**vars(os), **refused}))
+    for number in count(1):
+        root = tmp_path / str(number)
+        root.mkdir()
+        fill(root, {"a/b/k": b"1", "a/b/l": b"2", "a/.hyperslab.stream/k": b"3"})
+        store, left = local(root), number
+        with suppress(errors.StoreError):
+            ACTS[act](store)
+        if left > 0:
+            return
+        left = math.inf

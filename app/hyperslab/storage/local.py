@@ -221,7 +221,7 @@ class LocalStore(Store):
             self._absent(prefix, error)
 
     def is_link(self, prefix: str) -> bool:
-        return self._scanner.is_link(prefix)
+        return self._translated(prefix, self._scanner.is_link, prefix)
 
     def open_log(self, key: str, *, create: bool = False) -> LogFile | None:
         if create:
@@ -246,7 +246,7 @@ class LocalStore(Store):
     def check(self) -> None:
         descriptor = self._translated("", self._fence.open, "", READ_DIRECTORY)
         try:
-            coarse = self._writer.coarse or has_whole_seconds(os.fstat(descriptor))
+            coarse = self._writer.coarse or has_whole_seconds(self._translated("", os.fstat, descriptor))
         finally:
             os.close(descriptor)
         self._capabilities = replace(self._capabilities, coarse_times=coarse)
