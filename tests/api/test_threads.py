@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from hyperslab.api import exchange
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import Threads
@@ -137,3 +138,55 @@ def test_calls_that_take_long_leave_their_turns_to_others() -> None:
         return found
 
     assert asyncio.run(run()) == [True] * 24
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_calls_for_very_many_chunks_run_one_after_another_but_not_for_ever(seconds: float) -> None:
+    async def run() -> int:
+        pool, first, both = Threads(32), threading.Event(), threading.Barrier(2)
+        pool.alone_seconds = seconds
+        started = []
+
+        def work(call: int) -> None:
+            started.append(call)
+            if seconds:
+                first.wait(20)
+            else:
+                both.wait(20)  # breaks if the other one does not begin
+
+        calls = [asyncio.create_task(pool.run_alone(work, call)) for call in range(2)]
+        for _ in range(4):
+            await pool.run(lambda: None)  # others are answered
+        before = len(started)
+        first.set()
+        await asyncio.gather(*calls)
+        pool.close()
+        assert started == [0, 1] or not seconds
+        return before
+
+    assert asyncio.run(run()) == 1 or not seconds
+
+
+def test_requests_for_very_many_chunks_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = list[str]()
+
+    async def run_alone(pool: Threads, fn: Any, *args: Any, **named: Any) -> Any:
+        alone.append(fn.__name__)
+        return await pool.run(fn, *args, **named)
+
+    monkeypatch.setattr(Threads, "run_alone", run_alone)
+    monkeypatch.setattr(exchange, "MAX_VERSIONS", 99)
+    for name, chunk in (("few", 4), ("many", 2)):
+        zarr_array(tmp_path / name, np.zeros((20, 20)), (chunk, chunk))
+    with serving(tmp_path) as served_on:
+        for name in ("few", "many"):
+            path, points = (
+                f"data/{name}/a",
+                {"coordinates": [[i // 20, i % 20] for i in range(50 if name == "few" else 400)]},
+            )
+            served_on.http.head(f"/v1/slice/{path}")
+            served_on.http.get(f"/v1/slice/{path}", headers={"If-None-Match": "*"})
+            served_on.http.get(f"/v1/plan/{path}")
+            served_on.http.post(f"/v1/points/{path}", json=points)
+            assert (len(alone) > 0) == (name == "many"), alone
+    assert {"work", "boxes", "parse", "plan_points", "read"} <= {*alone}

@@ -18,6 +18,7 @@ from hyperslab.api.response import HELD, METHOD
 from hyperslab.api.services import Services
 from hyperslab.api.threads import STORE, cancelled_when_gone
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.plan import MAX_VERSIONS
 from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import HyperslabError, WriteForbidden, WrongKind
 
@@ -57,6 +58,11 @@ class Exchange(AsyncExitStack):
             text = value.decode("latin-1")
             self.headers[name] = f"{self.headers[name]}, {text}" if name in self.headers else text
         self.header = self.headers.get
+
+    def expect(self, chunks: int) -> None:
+        """Say for how many chunks the request will work, before it does: very many make it run beside no other such."""
+        if chunks > MAX_VERSIONS:
+            self.run = self.context.threads.run_alone
 
     async def hold(self, nbytes: int) -> Cancel:
         """Reserve memory until the response has been sent; the `Cancel` is set when the client leaves. Raises

@@ -34,10 +34,15 @@ class Threads:
     other, and each thread keeps memory. So few have a slot at a time; those that take long, as for a million chunks or
     on a slow disk, give it to others after ``turn`` seconds, and go on beside them.
 
+    Calls for very many chunks run one after another (`run_alone`): they are Python alone, and several at once would
+    each take the lock whenever a small request has waited for the system. After ``alone_seconds`` the next one begins
+    beside.
+
     ``pause``: seconds for which a store that would have waited for its disk is not read `at_once`.
     """
 
     slot_seconds = 0.05
+    alone_seconds = 5.0
     pause = 1.0
 
     def __init__(self, width: int, remote: Iterable[str] = ()) -> None:
@@ -45,6 +50,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
         self._remote = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in remote}
         self._slots = asyncio.Semaphore(few)
+        self._alone = asyncio.Semaphore(1)
         self._running = 0
         self._waited: dict[str, float] = {}
 
@@ -67,6 +73,17 @@ class Threads:
 
         done.add_done_callback(leave)
         return await done
+
+    async def run_alone(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `run`, for a call that works on very many chunks."""
+        if STORE.get() in self._remote:
+            return await self.run(fn, *args, **kwargs)
+        await self._alone.acquire()
+        with ExitStack() as lane:
+            lane.callback(self._alone.release)
+            timer = asyncio.get_running_loop().call_later(self.alone_seconds, lane.close)
+            lane.callback(timer.cancel)
+            return await self.run(fn, *args, **kwargs)
 
     def at_once(self, fn: Callable[[], T]) -> T | None:
         """Call a function on the event loop, for less than a millisecond of work that reads a folder. None if it would
