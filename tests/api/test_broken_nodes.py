@@ -20,6 +20,7 @@ from hyperslab.errors import StoreDenied
 from hyperslab.storage import StoreConfig
 from tests.api.support import DEFINITION, Served, problem, serving
 from tests.documents import zarray
+from tests.s3 import S3Server
 
 A = "/v1/metadata/data/a"
 NOBODY = 65534
@@ -448,3 +449,17 @@ def test_a_folder_that_may_not_be_changed_is_named_before_anything_is_removed(
     ]
     assert after == before
     assert removed is None or removed.json()["kept"] == {"count": 1, "keys": ["g/sub"]}
+
+
+def test_folder_objects_of_a_bucket_are_no_keys(s3_server: S3Server) -> None:
+    """Consoles, and file systems on buckets, make an object of no bytes for each folder, also where a chunk may lie."""
+    bucket = s3_server.new_bucket()
+    with serving(bucket.config(name="data", writable=True)) as data:
+        for _ in range(2):
+            assert data.http.put(A, json=DEFINITION).status_code == 201
+            for key in ("a/", "a/0/"):
+                s3_server.client.put_object(Bucket=bucket.name, Key=key, Body=b"")
+            assert data.http.get("/v1/slice/data/a?format=json").json() == [0, 0, 0, 0]
+            assert data.http.delete(A).status_code == 204
+        assert data.http.get(A).status_code == 404
+        assert [entry.key for entry in data.store.list_prefix("a/")] == []

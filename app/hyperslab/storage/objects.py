@@ -411,7 +411,7 @@ class ObjectStore(Store):
         offset = None if after is None else self._path(after)
         stream: Iterator[Sequence[ObjectMeta]]
         stream = iter(obstore.list(self._client, below.rstrip("/") or None, offset=offset, chunk_size=_PAGE))
-        flawed = dict[str, str]()
+        flawed, exact = dict[str, str](), False
         while True:
             try:
                 page = self._call(prefix, partial(next, stream, None))
@@ -421,6 +421,10 @@ class ObjectStore(Store):
                 continue
             if page is None:
                 break
+            if self._listings is not None and not exact and any(meta["size"] == 0 for meta in page):
+                exact, raw = True, self._listings.pages(self._path(prefix), offset)  # it may be a "folder" object
+                stream = (page.objects for page in raw if flawed.update(page.flawed) is None)
+                continue
             offset = page[-1]["path"] if page else offset
             # without the "folder" object
             inside = [meta for meta in page if len(meta["path"]) > len(below) and not _is_flawed(meta, flawed)]

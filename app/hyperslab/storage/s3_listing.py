@@ -1,6 +1,7 @@
 """Listings of buckets on S3 with keys that obstore cannot represent.
 
-A key with an empty segment, a control character or ``..`` fails obstore's whole page, with all keys beside it.
+A key with an empty segment, a control character or ``..`` fails obstore's whole page, with all keys beside it; one that
+ends in a slash loses that, and looks like another key.
 """
 
 from __future__ import annotations
@@ -94,13 +95,12 @@ def _page(root: ElementTree.Element, space: str, prefix: str) -> ListedPage:
     for item in root.iterfind(f"{space}Contents"):
         texts = {name: item.findtext(space + name) or "" for name in ("Key", "Size", "ETag", "LastModified")}
         key = unquote_plus(texts["Key"])
-        if key == prefix:  # the "folder" object
+        if key.endswith("/") and texts["Size"] == "0":  # a "folder" object, which consoles and file systems make
             continue
-        path = key.removesuffix("/")  # another "folder", as obstore has it
-        if is_sound(path):
+        if is_sound(key):
             page.objects.append(
                 {
-                    "path": path,
+                    "path": key,
                     "size": int(texts["Size"]),
                     "e_tag": texts["ETag"] or None,
                     "last_modified": datetime.fromisoformat(texts["LastModified"]),
