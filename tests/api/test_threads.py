@@ -141,7 +141,7 @@ def test_calls_that_take_long_leave_their_turns_to_others() -> None:
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])
-def test_calls_for_very_many_chunks_run_one_after_another_but_not_for_ever(seconds: float) -> None:
+def test_calls_for_many_small_chunks_run_one_after_another_but_not_for_ever(seconds: float) -> None:
     async def run() -> int:
         pool, first, both = Threads(32), threading.Event(), threading.Barrier(2)
         pool.alone_seconds = seconds
@@ -167,7 +167,7 @@ def test_calls_for_very_many_chunks_run_one_after_another_but_not_for_ever(secon
     assert asyncio.run(run()) == 1 or not seconds
 
 
-def test_requests_for_very_many_chunks_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_for_many_small_chunks_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = list[str]()
 
     async def run_alone(pool: Threads, fn: Any, *args: Any, **named: Any) -> Any:
@@ -175,7 +175,7 @@ def test_requests_for_very_many_chunks_run_one_after_another(tmp_path: Path, mon
         return await pool.run(fn, *args, **named)
 
     monkeypatch.setattr(Threads, "run_alone", run_alone)
-    monkeypatch.setattr(exchange, "MAX_VERSIONS", 99)
+    monkeypatch.setattr(exchange, "MANY", 99)
     for name, chunk in (("few", 4), ("many", 2)):
         zarr_array(tmp_path / name, np.zeros((20, 20)), (chunk, chunk))
     with serving(tmp_path) as served_on:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 
@@ -18,12 +18,14 @@ from hyperslab.api.response import HELD, METHOD
 from hyperslab.api.services import Services
 from hyperslab.api.threads import STORE, cancelled_when_gone
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
-from hyperslab.arrays.plan import MAX_VERSIONS
 from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import HyperslabError, WriteForbidden, WrongKind
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+MANY: Final = 4096
+"""Number of chunks for which Python works for some 50 ms."""
 
 
 def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
@@ -59,9 +61,10 @@ class Exchange(AsyncExitStack):
             self.headers[name] = f"{self.headers[name]}, {text}" if name in self.headers else text
         self.header = self.headers.get
 
-    def expect(self, chunks: int) -> None:
-        """Say for how many chunks the request will work, before it does: very many make it run beside no other such."""
-        if chunks > MAX_VERSIONS:
+    def expect(self, array: ArrayNode, chunks: int) -> None:
+        """Say for how many chunks the request will work, before it does: many small ones make it run beside no other
+        such. Chunks of more than 16 KiB are decoded for longer, beside others, than Python works for them."""
+        if chunks > MANY and array.metadata.chunk_nbytes <= 1 << 14:
             self.run = self.context.threads.run_alone
 
     async def hold(self, nbytes: int) -> Cancel:

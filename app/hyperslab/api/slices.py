@@ -450,6 +450,6 @@ async def look_up(request: Exchange, plan: ReadPlan) -> tuple[ReadPlan, str, int
 
     if runs_on_loop(plan.array.mount, plan.touched):
         return work()
-    request.expect(plan.touched)
+    request.expect(plan.array, plan.touched)
     async with cancelled_when_gone(request.receive) as cancel:
         return await request.run(work, cancel)

@@ -34,7 +34,7 @@ class Threads:
     other, and each thread keeps memory. So few have a slot at a time; those that take long, as for a million chunks or
     on a slow disk, give it to others after ``turn`` seconds, and go on beside them.
 
-    Calls for very many chunks run one after another (`run_alone`): they are Python alone, and several at once would
+    Calls for many small chunks run one after another (`run_alone`): they are Python alone, and several at once would
     each take the lock whenever a small request has waited for the system. After ``alone_seconds`` the next one begins
     beside.
 
@@ -75,7 +75,7 @@ class Threads:
         return await done
 
     async def run_alone(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `run`, for a call that works on very many chunks."""
+        """As `run`, for a call that works on many small chunks."""
         if STORE.get() in self._remote:
             return await self.run(fn, *args, **kwargs)
         await self._alone.acquire()

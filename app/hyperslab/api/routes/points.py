@@ -83,7 +83,7 @@ async def _gather(request: Exchange, path: str, query: PointsQuery) -> Response:
         return _from_json(request, array, parse_json_body(body, max_json_bytes(request.context)), fixed, query.method)
 
     async with received_body(request, default_type=JSON, max_bytes=limit) as body:
-        request.expect(len(body) // 8)
+        request.expect(array, len(body) // 8)
         points = await request.run(parse, body)
     coordinates = list(np.ascontiguousarray(points.T))
     began = perf_counter()
