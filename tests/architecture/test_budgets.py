@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT, importers, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2662, 10),  # 700 of it are the commands and rules of access
-    "api": (8146, 49),  # 1,300 describe routes; 800 are tokens, links, audit and identity
+    "api": (8149, 49),  # 1,300 describe routes; 800 are tokens, links, audit and identity
     "arrays": (8711, 31),  # 500 of it read shards, 210 show what may be seen, 290 are tables and labels
     "cache": (169, 1),
     "client": (4926, 20),  # 200 of it are the transport, which was a library; 500 are views, labels, xarray and napari
@@ -34,7 +34,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 
 PRIVATE_CONSTANTS = 231
 TEST_LINES = 57_198
-DOCUMENT_WORDS = 55_903
+DOCUMENT_WORDS = 55_908
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 28_037
 """Of all pages but those for developers, without examples."""
