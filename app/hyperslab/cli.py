@@ -585,12 +585,12 @@ def _check(store: Store) -> None:
 
 def _respond(settings: Settings, path: str) -> int:
     """Print the headers of a response to stderr and its body to stdout."""
-    from hyperslab.api.inprocess import CutShort, Head, answer
+    from hyperslab.api.inprocess import CutShort, ResponseHead, answer
     from hyperslab.asgi import create_app
 
     statuses: list[int] = []
 
-    def show(head: Head) -> None:
+    def show(head: ResponseHead) -> None:
         statuses.append(head.status)
         print(head.status, *(f"{name}: {value}" for name, value in head.headers), sep="\n", file=sys.stderr)
 

@@ -23,7 +23,7 @@ from hyperslab.errors import BadMetadata
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.files import LogFile
 from hyperslab.streams.layout import StreamPlan
-from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
+from hyperslab.streams.objects import HeadObject, ObjectTail, ObjectTails
 from hyperslab.streams.settings import parse_settings
 from hyperslab.streams.tail import DATA, Piece, TailLog
 from hyperslab.streams.tails import Tails
@@ -164,7 +164,7 @@ def test_what_somebody_has_forged_of_a_stream_is_refused_and_removes_nothing(lab
 def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: Path) -> None:
     """Whatever stands in place of any value in it."""
     pieces = (Piece(4, 10, None, 0, None), Piece(10, 20, "a" * 32, 0, None), Piece(20, 30, None, 0, "why"))
-    good = Head(4, pieces, b"abcdef", ((3, "1"),), ((0, "b" * 32),), 2).to_bytes()
+    good = HeadObject(4, pieces, b"abcdef", ((3, "1"),), ((0, "b" * 32),), 2).to_bytes()
     (length,) = struct.unpack("<I", good[:4])
     (array,) = StreamPlan.of(parse_settings({"arrays": [ARRAYS["frames"]]}), "lab/run").arrays
     found = json.loads(good[4 : 4 + length])
@@ -180,7 +180,7 @@ def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: 
         for inside[key] in (None, -1, 0, 1.5, 4.0, 2**70, True, "x", "1", [], {}, [1, 2], [[4, 10, None, 0, None]]):
             text = json.dumps(found).encode()
             try:
-                head = Head.parse(struct.pack("<I", len(text)) + text + b"abcdef", "key")
+                head = HeadObject.parse(struct.pack("<I", len(text)) + text + b"abcdef", "key")
             except BadMetadata:
                 refused += 1
                 continue
@@ -188,7 +188,7 @@ def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: 
             for piece in head.pieces:
                 if piece.name is None:
                     tail.read(piece.start, min(piece.stop - piece.start, 100))
-            assert Head.parse(head.to_bytes(), "key") == head
+            assert HeadObject.parse(head.to_bytes(), "key") == head
         inside[key] = kept
     assert refused > 200
 

@@ -20,7 +20,7 @@ class CutShort(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """Status and headers of a response."""
 
     status: int
@@ -30,7 +30,7 @@ class Head:
 def answer(
     app: ASGIApp,
     target: str,
-    on_head: Callable[[Head], None],
+    on_head: Callable[[ResponseHead], None],
     on_body: Callable[[bytes], Any],
     *,
     method: str = "GET",
@@ -64,7 +64,7 @@ def answer(
         nonlocal failure, is_whole
         if message["type"] == "http.response.start":
             pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
-            on_head(Head(message["status"], tuple(pairs)))
+            on_head(ResponseHead(message["status"], tuple(pairs)))
             return
         try:
             on_body(message.get("body", b""))
@@ -93,7 +93,7 @@ class InProcess:
 
     def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Any) -> InProcessResponse:  # noqa: ARG002
         """The response, with its body in memory."""
-        heads: list[Head] = []
+        heads: list[ResponseHead] = []
         parts: list[bytes] = []
         address = urlsplit(url)
         target = f"{address.path}?{address.query}"

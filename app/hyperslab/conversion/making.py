@@ -76,7 +76,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArrayDesign:
     """One array to be made: a copy of ``values``, or the level below ``above``, whose axes ``halved`` it halves."""
 
     path: str
@@ -102,7 +102,7 @@ class Design:
     made. ``windows``: paths of images whose display range is to be found, and the level that shows it."""
 
     groups: Mapping[str, tuple[int, Mapping[str, Any]]]
-    parts: tuple[Part, ...]
+    parts: tuple[ArrayDesign, ...]
     windows: Mapping[str, str]
 
     @property
@@ -129,14 +129,14 @@ class Design:
 def design(source: Source, options: Options) -> Design:
     """The plan for a source. Raises `errors.BadDefinition` for options that do not fit it."""
     groups: dict[str, tuple[int, Mapping[str, Any]]] = {}
-    parts: list[Part] = []
+    parts: list[ArrayDesign] = []
     windows: dict[str, str] = {}
     for path, attributes in source.groups.items():
         groups[path] = options.zarr_format, attributes
     for path, node in source.nodes.items():
         if isinstance(node, Array):
             definition = _definition(node, node.shape, options, node.definition.get("chunks"))
-            parts.append(_part(path, definition, node, values=node.values))
+            parts.append(_array_design(path, definition, node, values=node.values))
             continue
         levels, attributes = levels_of(path, node, options)
         groups[path] = options.zarr_format, attributes
@@ -146,7 +146,7 @@ def design(source: Source, options: Options) -> Design:
     return Design(groups, tuple(parts), windows)
 
 
-def levels_of(path: str, image: Image, options: Options) -> tuple[list[Part], dict[str, Any]]:
+def levels_of(path: str, image: Image, options: Options) -> tuple[list[ArrayDesign], dict[str, Any]]:
     """The levels of an image, and the attributes of its group; raises `CannotConvert` for a method that its values do
     not allow."""
     array = image.array
@@ -169,19 +169,19 @@ def levels_of(path: str, image: Image, options: Options) -> tuple[list[Part], di
     pyramid = PyramidSettings(method=method)
     settings = ArraySettings(dtype=dtype_to_json(array.dtype), dimensions=dimensions, pyramid=pyramid)
     halvings = [*halvings_of(settings)]
-    parts: list[Part] = []
+    parts: list[ArrayDesign] = []
     for number, times in enumerate(halvings):
         shape = tuple([-(-size >> count) for size, count in zip(array.shape, times, strict=True)])
         definition = _definition(array, shape, options, [min(a, b) for a, b in zip(chunks, shape, strict=True)])
         name = f"{path}/{number}".lstrip("/")
         if not parts:
-            parts.append(_part(name, definition, array, values=array.values))
+            parts.append(_array_design(name, definition, array, values=array.values))
             continue
         halved = tuple([axis for axis, count in enumerate(times) if count > halvings[number - 1][axis]])
         reads = tuple([min(size, part) for size, part in zip(shape, parts[-1].stored, strict=True)])
         level = Array(array.values, shape, array.dtype, reads)
         parts.append(
-            _part(
+            _array_design(
                 name, definition, level, above=parts[-1].path, above_shape=parts[-1].shape, halved=halved, method=method
             )
         )
@@ -248,11 +248,11 @@ def _document(definition: Mapping[str, Any]) -> dict[str, Any]:
     return new_document({name: value for name, value in definition.items() if name not in names})
 
 
-def _part(path: str, definition: Mapping[str, Any], array: Array, **members: Any) -> Part:
+def _array_design(path: str, definition: Mapping[str, Any], array: Array, **members: Any) -> ArrayDesign:
     stored = tuple(definition["shards"]) if "shards" in definition else checked(_document(definition)).chunks
     itemsize = array.dtype.itemsize * (9 if array.dtype.hasobject else 1)  # a reference and a short text
     shape = tuple(definition["shape"])
-    return Part(path, definition, shape, stored, itemsize, array.reads, **members)
+    return ArrayDesign(path, definition, shape, stored, itemsize, array.reads, **members)
 
 
 # --- blocks ----------------------------------------------------------------------------------------------------------
@@ -274,13 +274,13 @@ def usable(memory: int) -> int:
     return max(memory - BASE_BYTES, memory // 4)
 
 
-def threads_for(part: Part, memory: int) -> int:
+def threads_for(part: ArrayDesign, memory: int) -> int:
     """How many blocks fit into memory at a time: each is there as read, as written, and encoded."""
     one: int = 4 * math.prod(block_shape(part, memory)) * part.itemsize * 2 ** len(part.halved)
     return max(1, min(os.cpu_count() or 1, usable(memory) // max(one, 1)))
 
 
-def block_shape(part: Part, memory: int) -> tuple[int, ...]:
+def block_shape(part: ArrayDesign, memory: int) -> tuple[int, ...]:
     """The shape of the block of a task: whole stored objects, along last axes as many as are read at once, and then as
     many as make a block of `BLOCK_BYTES`."""
     budget = min(BLOCK_BYTES, usable(memory) // (4 * (os.cpu_count() or 1))) // 2 ** len(part.halved)
@@ -304,7 +304,7 @@ def boxes(shape: Sequence[int], block: Sequence[int]) -> Iterator[Box]:
 class DoneObjects:
     """Which stored objects of an array are made."""
 
-    def __init__(self, part: Part, text: str | None) -> None:
+    def __init__(self, part: ArrayDesign, text: str | None) -> None:
         self._stored = part.stored
         grid = [-(-size // n) for size, n in zip(part.shape, part.stored, strict=True)]
         self.objects = np.zeros(grid, bool)
@@ -373,7 +373,7 @@ def run(
                 batch = todo[start : start + BATCH]
 
                 def on_done(
-                    number: int, batch: Sequence[Box] = batch, part: Part = part, done: DoneObjects = done
+                    number: int, batch: Sequence[Box] = batch, part: ArrayDesign = part, done: DoneObjects = done
                 ) -> None:
                     nonlocal noted
                     done.objects[done.region(batch[number])] = True

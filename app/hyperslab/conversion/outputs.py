@@ -16,7 +16,17 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.client.text import Progress, report, size_text
-from hyperslab.conversion.making import TILE, Advance, Made, Part, block_shape, boxes, execute, size_of, threads_for
+from hyperslab.conversion.making import (
+    TILE,
+    Advance,
+    ArrayDesign,
+    Made,
+    block_shape,
+    boxes,
+    execute,
+    size_of,
+    threads_for,
+)
 from hyperslab.conversion.model import (
     KINDS,
     Array,
@@ -221,7 +231,7 @@ def _write_npy(array: Array, memory: int, path: Path, advance: Advance) -> None:
     if hasattr(os, "posix_fallocate"):  # a full disk is said here; later it ends a process that writes by a mapping
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    part = Part("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
+    part = ArrayDesign("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
     todo = [*boxes(array.shape, block_shape(part, memory))]
 
     def on_done(number: int) -> None:
@@ -316,7 +326,7 @@ def _write_netcdf(  # noqa: PLR0917
         if array.dtype.hasobject or not array.shape:
             values: Any = array.values.read(tuple([slice(0, size) for size in array.shape]))
         else:
-            part = Part("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
+            part = ArrayDesign("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
             chunks = [min(a, max(b, 1)) for a, b in zip(block_shape(part, memory), array.shape, strict=True)]
             if array.dtype == "S1":
                 chunks[-1] = array.shape[-1]

@@ -35,7 +35,7 @@ _WORTH_CACHING: Final = 8 * SEGMENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadObject:
     """Content of a head. ``begin``: first byte that is not in chunks; ``data``: bytes in the head itself; ``notes``:
     frame and metadata of the latest frames; ``noted``: first frame and name of each object with earlier metadata;
     ``closed``: no more bytes are accepted."""
@@ -59,7 +59,7 @@ class Head:
         return b"".join((_LENGTH.pack(len(text)), text, self.data))
 
     @classmethod
-    def parse(cls, stored: bytes | memoryview, key: str) -> Head:
+    def parse(cls, stored: bytes | memoryview, key: str) -> HeadObject:
         """Raises `BadMetadata`."""
         view = memoryview(stored)
         try:
@@ -76,7 +76,7 @@ class Head:
         return head
 
 
-_parse_head: Final = TypeAdapter(Head).validate_json
+_parse_head: Final = TypeAdapter(HeadObject).validate_json
 
 
 class ObjectTail(Tail):
@@ -86,7 +86,9 @@ class ObjectTail(Tail):
     has to be opened again.
     """
 
-    def __init__(self, tails: ObjectTails, store: Store, array: StreamArray, head: Head, version: str | Absent) -> None:
+    def __init__(
+        self, tails: ObjectTails, store: Store, array: StreamArray, head: HeadObject, version: str | Absent
+    ) -> None:
         super().__init__(array)
         self._tails = tails
         self._store = store
@@ -188,7 +190,7 @@ class ObjectTail(Tail):
                 yield [(frame, note.encode()) for frame, note in parse_json(stored.data) if start <= frame < stop]
         yield [(frame, note.encode()) for frame, note in head.notes if start <= frame < stop]
 
-    def _with_note(self) -> Head:
+    def _with_note(self) -> HeadObject:
         """The head with the latest note; if it has no room for that, all earlier ones move to an object."""
         if self._note is None:
             return self._head
@@ -235,7 +237,7 @@ class ObjectTail(Tail):
             self._store.delete(self.array.tails + name)
             self._tails.segments.drop((self._store.name, self.array.tails + name))
 
-    def _replace(self, head: Head) -> None:
+    def _replace(self, head: HeadObject) -> None:
         text = head.to_bytes()
         self._version = self._put(self.array.head, text, self._version)
         self._head = head
@@ -253,16 +255,16 @@ class ObjectTails:
 
     def __init__(self, segments: VersionedCache[NDArray]) -> None:
         self.segments = segments
-        self.heads = VersionedCache[Head](16 << 20)
+        self.heads = VersionedCache[HeadObject](16 << 20)
 
     def open(self, store: Store, array: StreamArray, version: str | None) -> ObjectTail:
         """The tail of an array in a ``version`` that was just looked up; empty without a head (None)."""
 
-        def load() -> tuple[Head, str, int]:
+        def load() -> tuple[HeadObject, str, int]:
             stored = store.get(array.head, _LARGEST)
             if stored is None:
                 raise Vanished
-            return Head.parse(stored.data, array.head), stored.version, 2 * len(stored.data)
+            return HeadObject.parse(stored.data, array.head), stored.version, 2 * len(stored.data)
 
         try:
             if version is not None:
@@ -270,4 +272,4 @@ class ObjectTails:
                 return ObjectTail(self, store, array, head, segments)
         except Vanished:
             pass
-        return ObjectTail(self, store, array, Head(), ABSENT)
+        return ObjectTail(self, store, array, HeadObject(), ABSENT)
