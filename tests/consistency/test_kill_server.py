@@ -33,6 +33,8 @@ SIZE, CHUNK, COLUMNS = 24, 8, 4
 class Load(ABC):
     """One client that writes until the service dies, and then says what must be true of the array at ``path``."""
 
+    cost = 1
+
     def __init__(self, name: str, shape: tuple[int, ...], stored: tuple[int, ...], layout: str = "v2") -> None:
         self.path = f"data/{name}"
         self.definition = definition(layout, shape, stored)
@@ -205,9 +207,10 @@ class Recreates(Load):
 class Frames(Load):
     """A stream with a pyramid that gets one frame a request, as often as its answer is lost."""
 
+    url = "/v1/stream/data/run"
+
     def __init__(self) -> None:
         super().__init__("frames", (1,), (1,))
-        self.url = "/v1/stream/data/run"
         space = {"type": "space", "size": 4, "chunk": 2}
         time = {"name": "t", "type": "time", "size": None, "chunk": 3}
         dimensions = [time, {"name": "y"} | space, {"name": "x"} | space]
@@ -229,6 +232,27 @@ class Frames(Load):
         self.done = offset // 64
         found = client.get("/v1/slice/data/run/a/0", params={"select": ":,3,0"})
         assert np.frombuffer(found.content, "<i4").tolist() == [*range(1, self.done + 1)]
+
+
+class Runs(Frames):
+    """Opens, feeds, finishes and discards one stream again and again: the path is usable wherever that was cut."""
+
+    url, cost = "/v1/stream/data/runs", 4
+
+    def step(self, client: httpx.Client) -> None:
+        self.check(client)
+        data, raw = np.full((4, 4, 4), self.done, "<i4").tobytes(), {"Content-Type": "application/octet-stream"}
+        assert client.patch(self.url, params={"key": "a"}, content=data, headers=raw).status_code == 204
+        if self.done % 2:
+            assert client.delete(self.url, params={"finish": "true"}).json()["state"] == "finished"
+        assert client.get("/v1/slice/data/runs/a/0").content == data
+        if self.done % 3:
+            assert client.delete(self.url, params={"discard": "true"}).status_code == 204
+
+    def check(self, client: httpx.Client) -> None:
+        answer = client.put(self.url, params={"if_exists": "replace"}, json=self.settings)
+        assert answer.status_code == 201, answer.text
+        assert client.get("/v1/slice/data/runs/a/0").content == b""
 
 
 class Readers(Load):
@@ -280,7 +304,7 @@ def _wait_until_all_have_gone_on(loads: list[Load], running: list[Future[None]])
 
 def test_kills_under_load_lose_nothing_in_a_folder(tmp_path: Path) -> None:
     boxes = [Boxes(number, layout) for layout in ("v2", "shards") for number in range(2)]
-    loads = [*boxes, Counter(), Appends(), Resizes(), Creates(), Recreates("v2"), Frames()]
+    loads = [*boxes, Counter(), Appends(), Resizes(), Creates(), Recreates("v2"), Frames(), Runs()]
 
     play({"url": str(tmp_path), "writable": True}, loads, rounds=KILLS, most_seconds=0.3)
 
@@ -300,7 +324,15 @@ def test_kills_under_load_lose_nothing_in_a_bucket(s3_server: S3Server) -> None:
 def test_lost_answers_under_load_fail_nothing_in_a_bucket(s3_server: S3Server) -> None:
     """Whatever put they are of; each key loses two at most, as retries end."""
     chance = random.Random(KILLS)
-    loads = [Boxes(0, "shards"), Boxes(0, "v2"), Counter(), Readers(), Recreates("v2"), Recreates("shards"), Frames()]
+    loads = [
+        Boxes(0, "shards"),
+        Boxes(0, "v2"),
+        Counter(),
+        Readers(),
+        *map(Recreates, ("v2", "shards")),
+        Frames(),
+        Runs(),
+    ]
     with FaultProxy(s3_server.url) as proxy, ThreadPoolExecutor(len(loads)) as pool:
         bucket = s3_server.new_bucket().at(proxy.url)
         store = {"url": bucket.url, "writable": True, "options": dict(bucket.options)}
@@ -326,6 +358,6 @@ def test_lost_answers_under_load_fail_nothing_in_a_bucket(s3_server: S3Server) -
 
 
 def take_steps(load: Load, client: httpx.Client) -> None:
-    for _ in range(2 * KILLS):
+    for _ in range(2 * KILLS // load.cost):
         load.step(client)
         load.done += 1

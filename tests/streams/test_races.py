@@ -33,7 +33,7 @@ from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.record import Record, Records
 from hyperslab.streams.service import Streams, Upload
 from hyperslab.streams.tail import TailLog
-from hyperslab.streams.tails import Tails
+from hyperslab.streams.tails import FolderTail, Tails
 from hyperslab.streams.writer import ArrayCommits
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
@@ -304,6 +304,23 @@ def test_an_opening_that_was_cut_off_is_gone_on_with_by_the_same_request(
         assert (others.status_code, others.json()["member"]) == (409, "arrays.0.fill_value")
         assert (again.status_code, again.json()["arrays"]["a"]["error"]) == (201, None)
         assert client.put(url, json=settings).status_code == 409
+
+
+def test_a_store_that_fails_after_the_last_shape_fails_no_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model({"key": "a", **ARRAYS["frames"]})
+    model.frames = [*frames_of(model, 3)]
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        assert sender.patch(b"".join(frame.tobytes() for frame in frames_of(model, 3)), 0).status_code == 204
+        monkeypatch.setattr(FolderTail, "drop", Mock(side_effect=StoreError("lab", "run", "no")))
+
+        finished = client.delete("/v1/stream/lab/run?finish=true").json()
+
+        assert (finished["state"], finished["arrays"]["a"]["error"]) == ("finished", None)
+        check_reads(sender, model, final=True)
 
 
 def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(

@@ -26,6 +26,7 @@ from hyperslab.errors import (
     ArrayFailed,
     ChangedWhileRead,
     CompletedUpload,
+    ConsolidatedBehind,
     HyperslabError,
     InDoubt,
     MismatchingUploadOffset,
@@ -33,6 +34,7 @@ from hyperslab.errors import (
     Overloaded,
     PartlyWritten,
     StaleEpoch,
+    StoreError,
     StreamFull,
     StreamNotFound,
     WriteConflict,
@@ -273,7 +275,12 @@ class ArrayCommits:
                 tail.append_missing(end, -end % array.row_nbytes, "not sent")
             self.commit(whole=False, final=True)
 
-        self._fence.change_tail(work, "finishing")
+        try:
+            self._fence.change_tail(work, "finishing")
+        except StoreError as error:
+            if isinstance(error, ConsolidatedBehind) or not all(map(self._shared.committer.is_final, array.levels)):
+                raise
+            self._fence.change_array(error=None)  # all of it had been stored
 
     def may_omit(self) -> bool:
         """Whether stored objects whose rows are all missing need not be stored."""
