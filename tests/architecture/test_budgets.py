@@ -33,7 +33,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 231
-TEST_LINES = 57_248
+TEST_LINES = 57_249
 DOCUMENT_WORDS = 55_917
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 28_037
