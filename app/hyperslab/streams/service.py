@@ -9,20 +9,22 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, Self
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
-from hyperslab.arrays.documents import remove_document
+from hyperslab.arrays.documents import put_metadata, remove_document
+from hyperslab.arrays.extent import with_own
 from hyperslab.arrays.lease import Permit, node_lease, retried
 from hyperslab.arrays.limits import BytesInFlight
-from hyperslab.arrays.nodes import V3, BrokenNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.errors import (
     BadDefinition,
+    BrokenData,
     CompletedUpload,
     HyperslabError,
     InDoubt,
@@ -33,6 +35,7 @@ from hyperslab.errors import (
     StreamConflict,
     StreamNotFound,
     WriteConflict,
+    WrongKind,
 )
 from hyperslab.storage.base import VersionConflict
 from hyperslab.storage.keys import STREAM, as_prefix
@@ -369,16 +372,42 @@ class Streams:
         self._writers.fence(stream)
 
     def _remove(self, stream: Stream, permit: Permit) -> None:
-        """Remove the nodes of a stream, then its keys. The caller holds its lock."""
+        """Remove the nodes of a stream, then its keys. The caller holds its lock. Of a removal that was cut off, the
+        arrays without its mark are others that came since, and stay."""
+        is_first = stream.record.state != "discarding"
+        if is_first:
+            retried(stream.path, partial(self._mark, stream), after=InDoubt)
         stream = self._records.change(stream, lambda record: replace(record, state="discarding"))
         self._writers.fence(stream, closed=True)
         if self._records.change(stream).record.frames:
             remove_document(stream.mount, f"{stream.prefix}{FRAMES_DOCUMENT}", permit.check)
+
+        def check_own(node: Node | BrokenNode) -> None:
+            mark = StreamMark.of(node) if isinstance(node, ArrayNode) else None
+            if mark is None or mark.id != stream.record.id:
+                raise NodeExists(node.path, node.kind)
+
         for path in reversed(stream.record.made):
+            is_group = path in stream.plan.groups
             with suppress(NodeNotFound, NodeExists):
-                self._creator.delete(path, recursive=path not in stream.plan.groups)
+                self._creator.delete(path, recursive=not is_group, check=None if is_first or is_group else check_own)
         _remove_keys(stream.mount, stream.prefix, permit)
         self._sessions.remove(stream.path)
+
+    def _mark(self, stream: Stream) -> None:
+        """Mark the arrays of a stream that have no mark: those of one that has ended, or whose opening was cut off."""
+        depth = stream.prefix.count("/")
+        for array in stream.plan.arrays:
+            for number, level in enumerate(array.levels):
+                # of no rows: readers see the stored shape
+                mark = StreamMark(stream.record.id, level.path.count("/") - depth, array.number, number, 0)
+                with suppress(NodeNotFound, WrongKind, BrokenData):
+                    retried(level.path, partial(self._put_mark, level.path, mark))
+
+    def _put_mark(self, path: str, mark: StreamMark) -> None:
+        node = self._catalog.open_array(path, fresh=True)
+        if StreamMark.of(node) is None:
+            put_metadata(node, with_own(node.metadata, stream=asdict(mark)))
 
     # --- records and sessions ----------------------------------------------------------------------------------------
 
