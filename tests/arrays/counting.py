@@ -33,6 +33,7 @@ class CountingStore(Store):
     from the inner store's."""
 
     hides_absence = False
+    _pool = None
 
     def __init__(self, inner: Store, **claims: Any) -> None:
         self.inner, self.claims = inner, claims

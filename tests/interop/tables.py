@@ -130,7 +130,7 @@ COMPRESSORS: Final = (
         note="frames of unknown size and several frames, too",
     ),
     CodecRow("lz4", "`acceleration`", ({"id": "lz4", "acceleration": 1},), _ZARR),
-    CodecRow("lzma", "`format`, `check`, `preset`, `filters`", ({"id": "lzma", "preset": 1},), _ZARR),
+    CodecRow("lzma", "`format`, `check`, `preset`, `filters`, `delta` (GDAL)", ({"id": "lzma", "preset": 1},), _ZARR),
 )
 
 FILTERS: Final = (
