@@ -382,9 +382,9 @@ class Streams:
         if self._records.change(stream).record.frames:
             remove_document(stream.mount, f"{stream.prefix}{FRAMES_DOCUMENT}", permit.check)
 
-        def check_own(node: Node | BrokenNode) -> None:
+        def check_own(node: Node | BrokenNode | None) -> None:
             mark = StreamMark.of(node) if isinstance(node, ArrayNode) else None
-            if mark is None or mark.id != stream.record.id:
+            if node is not None and (mark is None or mark.id != stream.record.id):
                 raise NodeExists(node.path, node.kind)
 
         for path in reversed(stream.record.made):
