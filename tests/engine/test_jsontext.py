@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.engine.jsontext import MAX_DEPTH, KeptValue, dump_copy, dump_json, parse_json
+from hyperslab.engine.jsontext import MAX_DEPTH, KeptValue, dump_copy, dump_in_pieces, dump_json, parse_json
 
 _FINITE = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)
 _VALUES = st.recursive(
@@ -24,6 +24,12 @@ _VALUES = st.recursive(
 def test_values_survive_exactly(value: Any) -> None:
     assert parse_json(dump_json(value)) == value
     assert json.loads(dump_json(value)) == value
+
+
+@given(_VALUES, st.integers(0, 9))
+def test_a_document_in_pieces_is_the_same(value: Any, depth: int) -> None:
+    value = {"short": value, "long": [value] * 20_001, "longer": [[depth] * 25_000]}
+    assert dump_in_pieces(value, depth) == dump_json(value)
 
 
 @given(_VALUES, _VALUES, st.text('a"\\é', max_size=2))

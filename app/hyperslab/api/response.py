@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.jsontext import dump_in_pieces
 from hyperslab.errors import Cancelled
 from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, JSON, MAX_DTYPE_BYTES, SERVER_TIMING, format_dtype
 
@@ -113,9 +113,9 @@ def json_response(document: Any, *, status: int = 200, headers: Headers = ()) ->
     return Response(status, described, json_body(document))
 
 
-def json_body(document: Any) -> bytes:
-    """A document as JSON, which ends with a line feed."""
-    return dump_json(document) + b"\n"
+def json_body(document: Any, depth: int = 0) -> bytes:
+    """A document as JSON, which ends with a line feed; ``depth`` as for `dump_in_pieces`."""
+    return dump_in_pieces(document, depth) + b"\n"
 
 
 def strong_etag(version: str) -> str:

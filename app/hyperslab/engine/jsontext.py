@@ -81,12 +81,17 @@ def dump_json(value: Any) -> bytes:
 
 
 def dump_in_pieces(value: Any, depth: int) -> bytes:
-    """As `dump_json`, the members down to ``depth`` one by one: each call holds Python's lock until its end, for a
-    second at a document of 100,000 nodes."""
-    if not depth or not isinstance(value, dict):
-        return dump_json(value)
-    members = [dump_json(name) + b":" + dump_in_pieces(member, depth - 1) for name, member in value.items()]
-    return b"{" + b",".join(members) + b"}"
+    """As `dump_json`, the members down to ``depth`` one by one, and long lists there in parts: each call holds Python's
+    lock until its end, for a second at a document of 100,000 nodes."""
+    if depth and isinstance(value, dict):
+        members = [dump_json(name) + b":" + dump_in_pieces(member, depth - 1) for name, member in value.items()]
+        return b"{" + b",".join(members) + b"}"
+    if depth and isinstance(value, list):
+        if len(value) <= (step := 10_000):
+            return b"[" + b",".join([dump_in_pieces(item, depth - 1) for item in value]) + b"]"
+        parts = [dump_json(value[start : start + step])[1:-1] for start in range(0, len(value), step)]
+        return b"[" + b",".join(parts) + b"]"
+    return dump_json(value)
 
 
 def distinct(text: bytes) -> bytes:

@@ -152,7 +152,8 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
             array = catalog.with_inherited(array) if query.decode == "cf" else array
             if query.decode == "cf":
                 document["decoded"] = array.decoder.document(array.attributes)
-            return document_etag(array, field=query.field), json_body(document)
+            depth = 0 if array.metadata.coding_of is None else 5  # to the chunk lengths of a rectilinear grid
+            return document_etag(array, field=query.field), json_body(document, depth)
         listed = NO_CHILDREN
         if query.search is not None:
             listed = find(catalog, node, query.search, limit=limit, page=most, cursor=query.cursor)
