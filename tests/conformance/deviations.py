@@ -166,6 +166,11 @@ CHOICES: Final = (
         "bytes in the order of the codec",
         "As in zarr-extensions and TensorStore; zarr-python 3.4 takes them for little-endian. We write an object.",
     ),
+    Choice(
+        "a `.zarray` without `compressor` or `filters`",
+        "read as null, named in `problems`; complete below `/zarr2`",
+        "zarr-python 3 and zarrita.js read it; TensorStore, GDAL and zarr-python 2 do not. Refused on creation.",
+    ),
     Choice("int4 and int2 fill values of more bits", "refused", "TensorStore wraps them, and writes none."),
 )
 

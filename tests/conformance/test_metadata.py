@@ -6,7 +6,10 @@ import base64
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorstore as ts
+import zarr
 
 from hyperslab.errors import BrokenData
 from tests.conformance.deviations import deviation
@@ -73,3 +76,23 @@ def test_a_refused_document_is_not_stored_and_its_problem_names_the_member(servi
     other = service.node()
     assert 400 <= problem(other.put("zarr", "/.zarray", content=raw(case)))["status"] < 500
     assert other.keys() == {}
+
+
+@pytest.mark.parametrize("missing", [["compressor"], ["filters"], ["compressor", "filters"]])
+def test_a_document_without_compressor_or_filters_reads_as_in_zarr_python(
+    service: Conformance, missing: list[str]
+) -> None:
+    document = {name: value for name, value in _USUAL.items() if name not in missing}
+    node = service.node({".zarray": document, "0.0": np.arange(100, dtype="<i4").tobytes()})
+    theirs: Any = zarr.open_array(node.folder, mode="r")
+    problems = [f"{node.path.partition('/')[2]}/.zarray: {name}: is missing: taken for null" for name in missing]
+
+    assert node.get().json()["problems"] == problems
+    np.testing.assert_array_equal(node.values(), theirs[...])
+    for face in ("zarr", "zarr2", "zarr3"):
+        ours: Any = zarr.open_array(f"{service.url}/{face}/{node.path}", mode="r")
+        np.testing.assert_array_equal(ours[...], theirs[...])
+    # which takes no other documents
+    by_tensorstore = ts.open({"driver": "zarr", "kvstore": f"{service.url}/zarr2/{node.path}/"}).result()
+    np.testing.assert_array_equal(by_tensorstore.read().result(), theirs[...])
+    assert problem(service.node().put("zarr", "/.zarray", json=document))["status"] == 422

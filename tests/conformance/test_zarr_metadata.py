@@ -281,7 +281,7 @@ def theirs(document: Document, *, v2: bool) -> bool | None:
 
 
 def ours(document: Document, *, v2: bool) -> bool:
-    parse = ArrayMetadata.parse if v2 else partial(parse_document, exact=True)
+    parse = partial(ArrayMetadata.parse if v2 else parse_document, exact=True)
     try:
         parse(json.dumps(document).encode(), "a/zarr.json")
     except BrokenData:

@@ -549,7 +549,8 @@ class Catalog:
         elif array is not None:
             del documents[group_key]  # an array takes precedence over a group
             metadata = ArrayMetadata.parse(array.data, array_key)
-            node = ArrayNode(mount, prefix, metadata, attrs, version, array.version, documents)
+            told = metadata.problems
+            node = ArrayNode(mount, prefix, metadata, attrs, version, array.version, documents, problems=told)
         elif group is not None:
             try:
                 problems = parse_group(group.data, group_key).problems
@@ -722,7 +723,7 @@ def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str,
     version = f"consolidated-{_digest(repr((array, attributes, group)).encode())}"
     if array is not None:
         metadata = ArrayMetadata.from_document(array, prefix + ".zmetadata")
-        return ArrayNode(mount, prefix, metadata, attributes, version, version, {})
+        return ArrayNode(mount, prefix, metadata, attributes, version, version, {}, problems=metadata.problems)
     return None if group is None else GroupNode(mount, prefix, attributes, version)
 
 

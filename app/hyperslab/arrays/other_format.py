@@ -150,7 +150,7 @@ class OtherFormatReader(KeyReader):
         if node.zarr_format == self._format:
             key = super().find(path, wanted)
             if isinstance(node, ArrayNode):
-                if name != V3 or not (node.metadata.problems or _CONSOLIDATED in node.metadata.document):
+                if name not in (V3, ARRAY) or not (node.metadata.problems or _CONSOLIDATED in node.metadata.document):
                     return key
             elif name != V3 or isinstance(key, MadeKey):
                 return key

@@ -240,7 +240,7 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _SentDocument:
     try:
         match name:
             case ".zarray":
-                return _SentDocument("array", ArrayMetadata.parse(data, key))
+                return _SentDocument("array", ArrayMetadata.parse(data, key, exact=True))
             case ".zattrs":
                 parse_attributes(data, key)
                 return _SentDocument()

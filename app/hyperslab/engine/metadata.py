@@ -48,6 +48,8 @@ _FREE_ITEMS: Final = 1 << 16
 
 REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
 """Required members of a ``.zarray``."""
+TAKEN_FOR_NULL: Final = ("compressor", "filters")
+"""Those that mean null where a stored document has none: zarr-python 3 and zarrita.js read it so."""
 
 
 class Coding(NamedTuple):
@@ -91,14 +93,17 @@ class ArrayMetadata:
     problems: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, data: bytes | memoryview, key: str) -> ArrayMetadata:
+    def parse(cls, data: bytes | memoryview, key: str, *, exact: bool = False) -> ArrayMetadata:
         """The metadata in the bytes of a ``.zarray``; see `from_document`."""
-        return cls.from_document(parse_object(data, key, limit=MAX_ARRAY_BYTES), key)
+        return cls.from_document(parse_object(data, key, limit=MAX_ARRAY_BYTES), key, exact=exact)
 
     @classmethod
-    def from_document(cls, document: Any, key: str) -> ArrayMetadata:
-        """The metadata in a ``.zarray``; raises `BadMetadata` and `CodecRefused`."""
-        read = Members(check_object(document, key), key)
+    def from_document(cls, document: Any, key: str, *, exact: bool = False) -> ArrayMetadata:
+        """The metadata in a ``.zarray``; raises `BadMetadata` and `CodecRefused`. ``exact``: only what the
+        specification allows."""
+        stored = check_object(document, key)
+        missing = [] if exact else [name for name in TAKEN_FOR_NULL if name not in stored]
+        read = Members({**stored, **dict.fromkeys(missing)}, key)
         read.require(*REQUIRED)
         read("zarr_format", lambda value: parse_format(value, 2))
         shape = read("shape", parse_shape)
@@ -141,6 +146,7 @@ class ArrayMetadata:
             codec=codec,
             fill_reads_alike=reads_alike(read.document["fill_value"], dtype, configs),
             document=read.document,
+            problems=tuple([f"{key}: {name}: is missing: taken for null" for name in missing]),
         )
 
     def to_bytes(self) -> bytes:

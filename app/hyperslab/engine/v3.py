@@ -191,7 +191,7 @@ def _array(read: Members, key: str, *, exact: bool) -> ArrayMetadata:
 def whole_document(metadata: ArrayMetadata) -> Mapping[str, Any]:
     """The ``zarr.json`` of an array, with the members that others require in place of those that were tolerated."""
     document = metadata.document
-    if not metadata.problems:
+    if metadata.zarr_format == 2 or not metadata.problems:
         return document
     fill = format_fill(metadata.fill, document["data_type"])
     return {**document, "codecs": with_bytes(document["codecs"]), "fill_value": fill}
