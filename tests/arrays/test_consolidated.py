@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -414,3 +415,33 @@ def test_it_is_read_once_and_again_after_other_programs(tmp_path: Path, zarr_for
     assert {name: array.shape for name, array in found.arrays()} == {"a": (4,), "b": (2,), "c": (1,)}
     attributes: Any = found["b"].attrs
     assert attributes["n"][1:] == ["\x00", "é", 2**70]
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_nodes_that_it_alone_names_are_named_where_they_are_listed(tmp_path: Path, zarr_format: Any) -> None:
+    """Others read it, and find arrays of fill values."""
+    root = zarr.open_group(tmp_path, mode="w", zarr_format=zarr_format)
+    for path in ("a", "gone", "group/gone"):
+        root.create_array(path, shape=2, dtype="i4")
+    zarr.consolidate_metadata(root.store)
+    shutil.rmtree(tmp_path / "gone")
+    shutil.rmtree(tmp_path / "group/gone")
+    alone = "consolidated metadata alone describe '{}': no document does"
+    if zarr_format == 3:
+        alone = "'{}' is not served: consolidated metadata name it, and it has no document"
+    with service_on(tmp_path) as service:
+        catalog = service.catalog
+        group = catalog.open_group("data")
+        pages = [catalog.children(group, limit=1)]
+        while (cursor := pages[-1].next_cursor) is not None:
+            pages.append(catalog.children(group, limit=1, cursor=cursor))
+
+        assert sum((page.problems for page in pages), ()) == (alone.format("gone"),)
+        assert catalog.children(group, limit=9).problems == (alone.format("gone"),)
+        if zarr_format == 2:
+            assert catalog.children(catalog.open_group("data/group"), limit=9).problems == (alone.format("group/gone"),)
+            problem = "it has no document: consolidated metadata of 'data' alone describe it"
+            assert catalog.open_array("data/gone").problems == (problem,)
+            service.creator.delete("data/gone")
+            assert catalog.children(group, limit=9).problems == ()

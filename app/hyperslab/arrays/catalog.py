@@ -427,9 +427,11 @@ class Catalog:
         )
         if not (mount.store.capabilities.listable or named.names or _NAME_CHILDREN & without_unread(group)[0].keys()):
             problems.append("children are unknown: the store cannot be listed, and no consolidated metadata name any")
+        if group.named and mount.store.capabilities.listable:
+            page = replace(page, unserved=tuple(sorted({*page.unserved, *listing.absent(group, page, cursor)})))
         if attributes and mount.is_remote and above:
             page = replace(page, nodes=tuple(_with_copies(page.nodes, group.prefix, above)))
-        return replace(page, problems=(*problems, *described(page.unserved)))
+        return replace(page, problems=(*problems, *page.problems, *described(page.unserved)))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
         """The first ``count`` children, without a limit of time."""
@@ -563,7 +565,8 @@ class Catalog:
             return node
         nbytes = 4 * sum(len(s.data) for s in stored[:3] if s is not None) + (0 if large is None else large.nbytes)
         if isinstance(node, GroupNode) and v3 is not None and len(v3.data) > _NODE_OVERHEAD:
-            nbytes = 4 * len(dump_copy(dict(node.attributes)))  # consolidated metadata are not kept
+            nbytes = 4 * len(dump_copy(dict(node.attributes)))  # of consolidated metadata names are kept
+            nbytes += sum(100 + 4 * len(name) for name in node.named)
         self._nodes.put((mount.name, rest), version, node, nbytes + _NODE_OVERHEAD)
         return node
 
@@ -574,11 +577,14 @@ class Catalog:
         for root, nodes in self._consolidated_above(mount, rest, []):
             node = _from_consolidated(mount, prefix, nodes.documents, prefix[len(root) :])
             if node is not None:
+                if mount.store.capabilities.listable:
+                    told = f"it has no document: consolidated metadata of {mount.path(root)!r} alone describe it"
+                    node = replace(node, problems=(*node.problems, told))
                 name, version = (mount.name, f"{rest}/.zmetadata"), node.version
                 kept = self._nodes.get(name, version) or node
                 self._nodes.put(name, version, kept, _NODE_OVERHEAD)
                 return kept
-        assumed = any(path.startswith(prefix) for path in mount.assume_metadata)
+        assumed = mount.assumes(prefix)
         if not assumed and not (mount.store.capabilities.listable and self._is_implicit_group(mount, rest)):
             raise NodeNotFound(mount.path(prefix))
         key = prefix + ".zattrs"
@@ -622,7 +628,8 @@ def _v3_node(  # noqa: PLR0917
     attributes = found.attributes
     if found.array is None:
         problems = () if found.broken is None else (str(found.broken),)
-        return GroupNode(mount, prefix, attributes, version, False, documents, problems, 3, also)
+        named = {path.partition("/")[0] for path in found.consolidated or () if path.count("/") == 1}
+        return GroupNode(mount, prefix, attributes, version, False, documents, problems, 3, also, tuple(sorted(named)))
     told = found.array.problems
     return ArrayNode(mount, prefix, found.array, attributes, version, version, documents, also, problems=told)
 

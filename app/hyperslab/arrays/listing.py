@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
+from hyperslab.arrays.nodes import V3, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.engine.jsontext import parse_object
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoredTooLarge, StoreError
@@ -70,21 +70,28 @@ def children(
     last, slash, after = (cursor or "").partition("/")
     end = time.monotonic() + SEARCH_SECONDS if deadline is None else deadline
     begun, following, first = last if slash else None, last or "", None
-    unserved, children = set[UnservedEntry](), list[ChildInfo]()
+    unserved, children, undocumented = set[UnservedEntry](), list[ChildInfo](), set[str]()
 
     def look(name: str) -> Outcome:
         after_name = after if name == begun else None
         return search(mount, f"{prefix}{name}/", end, after_name, must=name == first, unserved=unserved)
 
     def result(following: str | None) -> Children:
-        return Children(tuple(children[:limit]), following, unserved=tuple(sorted(unserved)))
+        nodes, problems = tuple(children[:limit]), list[str]()
+        if paths := [repr(printable(prefix + node.name)) for node in nodes if node.name in undocumented]:
+            more = f" and {len(paths) - 20} others" if len(paths) > 20 else ""
+            problems = [f"consolidated metadata alone describe {', '.join(paths[:20])}{more}: no document does"]
+        return Children(nodes, following, tuple(problems), tuple(sorted(unserved)))
 
     while len(children) <= limit:  # in batches, as some names are not nodes
         listed = _names(mount, prefix, known, following, limit + 2)
         unserved.update(listed.unserved)
         names = [name for name in listed.names if name != cursor]
         first = first or next(iter(names), None)
-        kinds, documents, read = _kinds(mount, prefix, names, known, unserved, attributes=attributes)
+        kinds, documents, read = _kinds(mount, prefix, names, unserved, attributes=attributes)
+        told = {name: known.kinds[name] for name, kind in kinds.items() if kind is None and name in known.kinds}
+        kinds |= told
+        undocumented.update([name for name in told if not mount.assumes(f"{prefix}{name}/")])
         bare = [name for name, kind in kinds.items() if kind is None]
         if bare and _is_v3(mount, prefix):  # every group has a document, which may be one that cannot be read
             odd = {each.path.rpartition("/")[0] for each in unserved}
@@ -102,6 +109,17 @@ def children(
     return result(children[limit - 1].name if len(children) > limit else None)
 
 
+def absent(group: GroupNode, page: Children, cursor: str | None) -> Iterator[UnservedEntry]:
+    """The children that only the consolidated metadata of a ``zarr.json`` name, within a page after a cursor."""
+    here, unserved = {child.name for child in page.nodes}, {entry.path for entry in page.unserved}
+    (first, begun, _), (last, cut, _) = (cursor or "").partition("/"), (page.next_cursor or "").partition("/")
+    start = 0 if cursor is None else (bisect_left if begun else bisect_right)(group.named, first)
+    stop = len(group.named) if page.next_cursor is None else (bisect_left if cut else bisect_right)(group.named, last)
+    for name in group.named[start:stop]:
+        if name not in here and printable(group.prefix + name) not in unserved:
+            yield UnservedEntry.at(group.prefix, name, "consolidated metadata name it, and it has no document")
+
+
 def _names(mount: MountedStore, prefix: str, known: KnownChildren, first: str, count: int) -> Folders:
     """Names of possible children: those of folders, and those that are ``known``."""
     listed, start = mount.store.list_folders(prefix, first, count), bisect_left(known.names, first)
@@ -114,7 +132,6 @@ def _kinds(
     mount: MountedStore,
     prefix: str,
     names: list[str],
-    known: KnownChildren,
     unserved: set[UnservedEntry],
     *,
     attributes: bool,
@@ -137,7 +154,7 @@ def _kinds(
         if attributes and not (broken and broken.intersection(map(printable, [prefix + name, *own]))):
             documents[name] = dict(zip(own, versions[first : first + 4], strict=True))
         is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
-        kinds[name] = "array" if is_array else "group" if group is not None else known.kinds.get(name)
+        kinds[name] = "array" if is_array else "group" if group is not None else None
         if v3 is not None:
             of_v3[name] = v3
 

@@ -231,6 +231,10 @@ class MountedStore:
         if not self.is_writable:
             raise ReadOnly(self.name)
 
+    def assumes(self, prefix: str) -> bool:
+        """Whether the configuration has an assumed document at a prefix or below it."""
+        return any(as_prefix(path).startswith(prefix) for path in self.assume_metadata)
+
     def check_not_assumed(self, prefix: str, *, below: bool = False) -> None:
         """Raise `BadDefinition` for an array with an assumed document, which no request can change or remove, also as
         part of all nodes ``below`` a group."""
@@ -327,8 +331,8 @@ class ArrayNode:
 
     def with_keys(self, form: KeyForm) -> ArrayNode:
         """The array with keys of chunks of another form."""
-        grid, problems = self.metadata.grid, self.metadata.problems
-        problems += () if form.problem is None else (form.problem,)
+        grid, problems = self.metadata.grid, self.problems
+        problems += () if form.problem is None or form.problem in problems else (form.problem,)
         if form[:2] == (grid.prefix, grid.separator) and problems == self.problems:
             return self
         return replace(self, metadata=self.metadata.with_keys(form.prefix, form.separator), problems=problems)
@@ -374,7 +378,8 @@ class ArrayNode:
 @dataclass(frozen=True, slots=True)
 class GroupNode:
     """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` groups have no
-    document. ``problems``: tolerated errors in its documents."""
+    document. ``problems``: tolerated errors in its documents. ``named``: the children in consolidated metadata of its
+    ``zarr.json``, in order of name."""
 
     mount: MountedStore | None
     prefix: str
@@ -385,6 +390,7 @@ class GroupNode:
     problems: tuple[str, ...] = ()
     zarr_format: int = 2
     also: tuple[str, ...] = ()
+    named: tuple[str, ...] = field(default=(), repr=False)
     kind: ClassVar[Literal["group"]] = "group"
 
     @property

@@ -143,8 +143,8 @@ def find(catalog: Catalog, group: GroupNode, text: str, *, limit: int, page: int
 @dataclass(slots=True)
 class Survey:
     """Counts of a store's contents, for people. ``skipped``: paths by reason of what is broken, ``unserved`` of what
-    has no key; ``problems`` of arrays that were read all the same; ``whole`` is False if time ran out; ``example`` can
-    be read in every format."""
+    has no key; ``problems`` of what was read all the same, and of listings; ``whole`` is False if time ran out;
+    ``example`` can be read in every format."""
 
     groups: int = 0
     arrays: int = 0
@@ -169,7 +169,7 @@ class Survey:
             yield f"skipped {least}{len(paths)}: {reason} ({shown})"
         yield from (f"problem: {problem}" for problem in self.problems[:10])
         if len(self.problems) > 10:
-            yield f"problem: {len(self.problems) - 10} more such arrays"
+            yield f"problem: {len(self.problems) - 10} more"
 
 
 def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
@@ -190,8 +190,7 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
         result.whole = False
     except HyperslabError as error:
         problems.append(str(error))
-    if problems:
-        result.skipped["groups that cannot be listed"] = problems
+    result.problems = [*problems, *result.problems]
     for thing in sorted({*unserved}):
         result.unserved.setdefault(thing.reason, []).append(thing.path)
     return result
