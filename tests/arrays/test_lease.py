@@ -158,14 +158,23 @@ def test_taking_over_stops_a_holder_that_changes_the_document_at_that_moment(
     assert json.loads(bytes(stored.data))["hyperslab"]["extent"] == [8]
 
 
-@pytest.mark.parametrize(("reach", "most"), [((LARGEST, 8), 2048), ((8, LARGEST), 2048), ((LARGEST,) * 2, 65_536)])
+@pytest.mark.parametrize(
+    ("reach", "side", "most"),
+    [
+        ((LARGEST, 8), 2, 2048),
+        ((8, LARGEST), 2, 2048),
+        ((LARGEST,) * 2, 2, 65_536),
+        ((LARGEST, 4096), 1024, 36),
+        ((LARGEST, 256), 256, 64),
+    ],
+)
 def test_tombstones_for_late_requests_are_few_however_far_these_may_reach(
-    reach: tuple[int, int], most: int, monkeypatch: pytest.MonkeyPatch
+    reach: tuple[int, int], side: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of a stream do, whose array grows without an end."""
     inner = open_store(StoreConfig("data", "memory://late", writable=True))
     mount = MountedStore("data", CountingStore(inner, writers_safe=WritersSafe.REPLICAS), writable=True)
-    metadata = checked(new_document({"shape": [4, 4], "chunks": [2, 2], "dtype": "<i4"}))
+    metadata = checked(new_document({"shape": [2 * side] * 2, "chunks": [side] * 2, "dtype": "<i4"}))
     buried = list[str]()
     monkeypatch.setattr(mount.store, "put_tombstones", buried.extend)
 

@@ -14,23 +14,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import Mock
 
 import httpx
 import numpy as np
 import pytest
+import zarr
 
+from hyperslab.arrays import documents
 from hyperslab.arrays.create import Creator
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.asgi import create_app
-from hyperslab.errors import InDoubt, Overloaded, StoreError
+from hyperslab.errors import InDoubt, Overloaded, StoreError, StoreFull
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage.base import Store
 from hyperslab.storage.conditional import ConditionalPuts
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.layout import StreamArray
-from hyperslab.streams.record import Record, Records
+from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.service import Streams, Upload
 from hyperslab.streams.tail import TailLog
 from hyperslab.streams.tails import FolderTail, Tails
@@ -276,6 +278,47 @@ def test_a_finish_that_the_store_fails_keeps_what_was_acknowledged_and_is_gone_o
             check_reads(senders[key], model, final=True)
 
 
+@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_finish_that_leaves_consolidated_metadata_behind_is_gone_on_with_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, zarr_format: Literal[2, 3]
+) -> None:
+    """Of each level, the last of which is that of the frames."""
+    sizes, url = [T, dimension("y", 8, 4), dimension("x", 8, 4)], "/v1/stream/lab/run?finish=true"
+    model = Model({"key": "a", "dtype": "<u2", "dimensions": sizes, "pyramid": {"method": "mean"}})
+    frames = frames_of(model, 4)
+    put, puts = documents.put_document, list[str]()
+
+    def fail(mount: MountedStore, key: str, *others: Any) -> str:
+        puts.extend([key] if key in ("run/.zmetadata", "run/zarr.json") else [])
+        if puts and key == puts[-1] and len(puts) == failing:
+            raise StoreFull("lab", key, "no space")
+        return put(mount, key, *others)
+
+    def shapes() -> list[list[int]]:
+        group = dict(zarr.open_consolidated(str(tmp_path / "run"), zarr_format=zarr_format)["a"].arrays())  # type: ignore[union-attr]
+        return [list(group[f"{level}"].shape) for level in range(2)]
+
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", model.settings, zarr_format=zarr_format)
+        with pytest.warns(UserWarning, match=r"hyperslab\.stream|Consolidated"):
+            zarr.consolidate_metadata(str(tmp_path / "run"), zarr_format=zarr_format)
+        data = b"".join(frame.tobytes() for frame in frames)
+        assert Sender(client, "lab/run", "a").patch(data, 0).status_code == 204
+        with monkeypatch.context() as full:
+            full.setattr(documents, "put_document", fail)
+            states = [client.delete(url).json()]
+        assert len(puts) >= failing
+        states += [client.delete(url).json() for _ in range(2)]
+
+        assert [(state["state"], bool(state["arrays"]["a"]["error"])) for state in states] == [
+            ("failed", True),
+            ("finished", False),
+            ("finished", False),
+        ]
+        assert shapes() == [client.get(f"/v1/metadata/lab/run/a/{level}").json()["shape"] for level in range(2)]
+
+
 def test_a_removal_that_was_cut_off_is_gone_on_with_by_the_same_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +347,29 @@ def test_an_opening_that_was_cut_off_is_gone_on_with_by_the_same_request(
         assert (others.status_code, others.json()["member"]) == (409, "arrays.0.fill_value")
         assert (again.status_code, again.json()["arrays"]["a"]["error"]) == (201, None)
         assert client.put(url, json=settings).status_code == 409
+
+
+def test_a_deletion_that_finds_no_group_where_a_stream_is_opened_does_not_fail_the_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, create = Model({"key": "a", **ARRAYS["frames"]}), Streams._create_nodes
+    frames = frames_of(model, 1)
+    model.frames = [*frames]
+    deleted = list[int]()
+    with client_of(folder(tmp_path)) as client:
+
+        def delete_first(streams: Streams, stream: Stream) -> None:
+            monkeypatch.setattr(Streams, "_create_nodes", create)
+            deleted.append(client.delete("/v1/metadata/lab/run", params={"recursive": "true"}).status_code)
+            create(streams, stream)
+
+        monkeypatch.setattr(Streams, "_create_nodes", delete_first)
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+
+        assert deleted == [404]
+        assert sender.patch(frames[0].tobytes(), 0).status_code == 204
+        check_reads(sender, model)
 
 
 def test_a_store_that_fails_after_the_last_shape_fails_no_finish(

@@ -53,7 +53,7 @@ def retried(
     attempt: Callable[[], T],
     between: Callable[[], None] = lambda: None,
     *,
-    after: type[VersionConflict | InDoubt] = VersionConflict,
+    after: type[VersionConflict | HyperslabError] = VersionConflict,
 ) -> T:
     """The result of ``attempt``, which opens, checks and publishes; repeated, after a pause and a call of ``between``,
     while it raises ``after``. Raises `WriteConflict` after `MAX_TRIES` attempts."""
@@ -62,7 +62,7 @@ def retried(
             between()
         with suppress(after):
             return attempt()
-    what = "other writers came first" if after is VersionConflict else "the answer was lost"
+    what = "the answer was lost" if after is InDoubt else "other writers came first"
     raise WriteConflict(key, f"{what} {MAX_TRIES} times")
 
 

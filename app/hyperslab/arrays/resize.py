@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
@@ -31,6 +31,9 @@ from hyperslab.errors import (
     WriteConflict,
 )
 from hyperslab.storage.base import VersionConflict
+
+_REQUEST_BYTES: Final = 16 << 20
+"""More than a request of a stream stores at a time, unless it is of few rows."""
 
 
 class Resizer:
@@ -311,7 +314,7 @@ class Clearer:
 def bury_late(array: object, check: Callable[[], None]) -> None:
     """Put tombstones for absent chunks of a removed array that a late request may still store, as they would become
     chunks of the next array; for at most as many as one write may touch, and along an axis without end, as while a
-    stream writes, for the next of them."""
+    stream writes, for the next of them, as many as one of its requests may store."""
     if not isinstance(array, ArrayNode):
         return
     in_doubt, store = doubtful_extent(array.metadata), array.mount.store
@@ -320,7 +323,9 @@ def bury_late(array: object, check: Callable[[], None]) -> None:
     boxes = list(_cut_boxes(in_doubt, array.metadata.stored_grid))
     for box in boxes:
         beside = prod(len(axis) for axis in box if len(axis) <= MAX_VERSIONS)
-        box[:] = [axis if len(axis) <= MAX_VERSIONS else axis[: max(1, 1024 // beside)] for axis in box]
+        rows = max(8, _REQUEST_BYTES // (beside * array.metadata.shard_nbytes))
+        most = max(1, min(1024 // beside, rows))
+        box[:] = [axis if len(axis) <= MAX_VERSIONS else axis[:most] for axis in box]
     candidates = (coords for box in boxes for coords in product(*box))
     check()
     store.put_tombstones([array.chunk_key(coords) for coords in islice(candidates, MAX_VERSIONS)])

@@ -26,6 +26,7 @@ from hyperslab.errors import (
     BadDefinition,
     BrokenData,
     CompletedUpload,
+    ConsolidatedBehind,
     HyperslabError,
     InDoubt,
     NodeExists,
@@ -40,7 +41,7 @@ from hyperslab.errors import (
 from hyperslab.storage.base import VersionConflict
 from hyperslab.storage.keys import STREAM, as_prefix
 from hyperslab.streams.heads import Heads, StreamMark
-from hyperslab.streams.layout import StreamPlan
+from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Memory, Session, Sessions, largest_piece
 from hyperslab.streams.settings import FRAMES_DOCUMENT, StreamSettings, difference
@@ -179,11 +180,16 @@ class Streams:
             session = self._reserve(plan)
             made = [*[group for group in plan.groups if self._find(group) is None], *plan.level_paths]
             stream = Stream(mount, prefix, Record(plan.arrays[0].stream, "opening", 1, made), plan)
-            try:
+
+            def create() -> None:
+                nonlocal stream
                 self._records.put_settings(mount, prefix, stream.record.id, settings)
-                stream = replace(stream, record=self._records.put(mount, prefix, stream.record))
+                stream = replace(stream, record=self._records.put(mount, prefix, replace(stream.record, version=None)))
                 self._create_nodes(stream)
                 self._records.change(stream, lambda record: replace(record, state="open"))
+
+            try:  # again if a deletion of the group, which began before, has taken the record
+                retried(path, create, after=StreamNotFound)
             except VersionConflict:
                 self._sessions.remove(path)
                 raise StreamConflict(path) from None
@@ -286,6 +292,18 @@ class Streams:
             arrays = {key: replace(array, error=None) for key, array in record.arrays.items()}
             return replace(record, state="finishing", arrays=arrays)
 
+        is_again = stream.record.state == "finishing"
+        behind = list[StreamArray]()
+
+        def finish(writer: ArrayWriter) -> None:
+            try:
+                writer.commits.finish(pad=pad)
+                if is_again:
+                    writer.commits.update_copies()
+            except ConsolidatedBehind:
+                behind.append(writer.array)
+                raise
+
         check_whole()
         stream = self._records.change(stream, begun)
         self._writers.fence(stream, closed=True)
@@ -294,10 +312,10 @@ class Streams:
         except PartialFrame:  # which came in between
             self._writers.fence(self._records.change(stream, lambda record: replace(record, state="open")))
             raise
-        self._writers.each(stream, lambda writer: writer.commits.finish(pad=pad))
+        self._writers.each(stream, finish)
         record = self._records.change(stream).record
         failed = [array for array in stream.plan.arrays if record.array(array.key).error is not None]
-        if any(map(self._writers.committer.can_go_on, failed)):
+        if behind or any(map(self._writers.committer.can_go_on, failed)):
             return  # their tails hold frames that were acknowledged
         self._put_frames(stream)
         ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.documents import update_copies_of
 from hyperslab.arrays.lease import retried
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
@@ -281,6 +282,12 @@ class ArrayCommits:
             if isinstance(error, ConsolidatedBehind) or not all(map(self._shared.committer.is_final, array.levels)):
                 raise
             self._fence.change_array(error=None)  # all of it had been stored
+
+    def update_copies(self) -> None:
+        """Bring consolidated metadata up to date that an earlier finish has left behind."""
+        with self._fence.recording_failure():
+            for level in self._array.levels:
+                update_copies_of(self._shared.catalog.open_array(level.path, fresh=True))
 
     def may_omit(self) -> bool:
         """Whether stored objects whose rows are all missing need not be stored."""
