@@ -319,6 +319,74 @@ def test_a_finish_that_leaves_consolidated_metadata_behind_is_gone_on_with_by_th
         assert shapes() == [client.get(f"/v1/metadata/lab/run/a/{level}").json()["shape"] for level in range(2)]
 
 
+@pytest.mark.parametrize("then", ["resume", "finish", "finish again"])
+def test_an_array_whose_document_another_program_has_written_loses_no_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """As zarr-python does to change attributes of Zarr v2, while frames are in no chunk."""
+    sizes, url = [T, dimension("y", 8, 4), dimension("x", 8, 4)], "/v1/stream/lab/run"
+    model = Model({"key": "a", "dtype": "<u2", "dimensions": sizes, "pyramid": {"method": "mean"}})
+    frames = frames_of(model, 7)
+    data, size = b"".join(frame.tobytes() for frame in frames), frames[0].nbytes
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        assert sender.patch(data[: 5 * size], 0).status_code == 204
+        if then == "finish again":
+            with monkeypatch.context() as patched:
+                patched.setattr(Committer, "commit", Mock(side_effect=StoreError("lab", "a", "it failed")))
+                assert client.delete(f"{url}?finish=true").json()["state"] == "failed"
+        for level in (0, 1):
+            zarr.open_array(str(tmp_path / "run" / "a" / f"{level}")).attrs["unit"] = "m"
+        if then == "resume":
+            assert sender.patch(data[5 * size :], 5 * size).json()["code"] == "array-failed"
+            client.put(f"{url}?if_exists=resume", json={"arrays": [model.settings]}).raise_for_status()
+            assert sender.patch(data[5 * size :], 5 * size).status_code == 204
+        model.frames = [*frames[: 7 if then == "resume" else 5]]
+        finished = client.delete(f"{url}?finish=true").json()
+
+        assert (finished["state"], finished["arrays"]["a"]["error"]) == ("finished", None)
+        check_reads(sender, model, final=True)
+        assert client.get("/v1/metadata/lab/run/a/1").json()["attributes"]["unit"] == "m"
+
+
+def test_a_finish_keeps_frames_that_are_in_no_chunk_while_another_program_has_changed_the_shape(tmp_path: Path) -> None:
+    model, url = Model({"key": "a", **ARRAYS["frames"]}), "/v1/stream/lab/run?finish=true"
+    frames, document = frames_of(model, 5), tmp_path / "run" / "a" / ".zarray"
+    model.frames = [*frames]
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        assert sender.patch(b"".join(frame.tobytes() for frame in frames), 0).status_code == 204
+        wait_until(lambda: json.loads(document.read_bytes())["shape"][0] == 3)
+        text = document.read_text()
+        document.write_text(json.dumps({**json.loads(text), "shape": [2, 11, 13]}))
+        states = [client.delete(url).json()]
+        document.write_text(text)
+        states.append(client.delete(url).json())
+
+        assert [state["state"] for state in states] == ["failed", "finished"]
+        assert "another writer has changed its shape" in states[0]["arrays"]["a"]["error"]
+        check_reads(sender, model, final=True)
+
+
+def test_another_array_in_the_place_of_one_of_a_stream_is_not_taken_for_it(tmp_path: Path) -> None:
+    array, url = {"key": "a", **ARRAYS["frames"]}, "/v1/stream/lab/run"
+    data = b"".join(frame.tobytes() for frame in frames_of(Model(array), 5))
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", array)
+        sender = Sender(client, "lab/run", "a")
+        assert sender.patch(data, 0).status_code == 204
+        client.delete("/v1/metadata/lab/run/a").raise_for_status()
+        definition = {"shape": [0, 11, 13], "chunks": [3, 4, 5], "dtype": "<f4", "fill_value": 1.5}
+        client.put("/v1/metadata/lab/run/a", json={**definition, "dimension_separator": "/"}).raise_for_status()
+
+        state = client.put(f"{url}?if_exists=resume", json={"arrays": [array]}).raise_for_status().json()
+
+        assert state["arrays"]["a"]["error"]
+        assert client.get("/v1/metadata/lab/run/a").json()["shape"] == [0, 11, 13]
+
+
 def test_a_removal_that_was_cut_off_is_gone_on_with_by_the_same_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
@@ -31,9 +31,6 @@ from hyperslab.errors import (
     WriteConflict,
 )
 from hyperslab.storage.base import VersionConflict
-
-_REQUEST_BYTES: Final = 16 << 20
-"""More than a request of a stream stores at a time, unless it is of few rows."""
 
 
 class Resizer:
@@ -323,7 +320,8 @@ def bury_late(array: object, check: Callable[[], None]) -> None:
     boxes = list(_cut_boxes(in_doubt, array.metadata.stored_grid))
     for box in boxes:
         beside = prod(len(axis) for axis in box if len(axis) <= MAX_VERSIONS)
-        rows = max(8, _REQUEST_BYTES // (beside * array.metadata.shard_nbytes))
+        # a request of a stream stores 16 MiB at most, or few rows
+        rows = max(8, (16 << 20) // (beside * array.metadata.shard_nbytes))
         most = max(1, min(1024 // beside, rows))
         box[:] = [axis if len(axis) <= MAX_VERSIONS else axis[:most] for axis in box]
     candidates = (coords for box in boxes for coords in product(*box))

@@ -25,7 +25,7 @@ from hyperslab.engine.selection import normalise
 from hyperslab.errors import BrokenData, NodeNotFound, WrongKind
 from hyperslab.streams.layout import Box, Level, StreamArray
 from hyperslab.streams.pyramid import reduce
-from hyperslab.streams.record import Records, StreamId
+from hyperslab.streams.record import Records, Stream, StreamId
 from hyperslab.streams.tail import Count, NDArray
 from hyperslab.streams.tails import Tails
 
@@ -50,6 +50,12 @@ class StreamMark:
         with suppress(ValueError):
             return _parse_mark(stream_mark(array.metadata))
         return None
+
+    @classmethod
+    def of_level(cls, stream: Stream, array: StreamArray, level: int, rows: int = 0) -> StreamMark:
+        """The mark of a level of which ``rows`` are in chunks."""
+        up = array.levels[level].path.count("/") - stream.prefix.count("/")
+        return cls(stream.record.id, up, array.number, level, rows)
 
     def home(self, array: ArrayNode) -> str:
         """Prefix of the stream's group."""

@@ -45,7 +45,7 @@ from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Memory, Session, Sessions, largest_piece
 from hyperslab.streams.settings import FRAMES_DOCUMENT, StreamSettings, difference
-from hyperslab.streams.tail import Buffer
+from hyperslab.streams.tail import Buffer, Tail
 from hyperslab.streams.tails import Tails
 from hyperslab.streams.writer import ArrayWriter, Writers
 
@@ -240,6 +240,8 @@ class Streams:
         self._reserve(stream.plan)
         if state == "opening":
             self._create_nodes(stream)
+        else:
+            self._mark_again(stream)
 
         def resumed(record: Record) -> Record:
             arrays = {key: replace(array, error=None) for key, array in record.arrays.items()}
@@ -304,6 +306,7 @@ class Streams:
                 behind.append(writer.array)
                 raise
 
+        self._mark_again(stream)
         check_whole()
         stream = self._records.change(stream, begun)
         self._writers.fence(stream, closed=True)
@@ -316,7 +319,11 @@ class Streams:
         record = self._records.change(stream).record
         failed = [array for array in stream.plan.arrays if record.array(array.key).error is not None]
         if behind or any(map(self._writers.committer.can_go_on, failed)):
-            return  # their tails hold frames that were acknowledged
+            return
+        for array in failed:
+            tail = self._tail_left(stream, array)
+            if tail.end > tail.begin and isinstance(self._find(array.levels[0].path), ArrayNode):
+                return  # it holds frames that were acknowledged
         self._put_frames(stream)
         ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._records.change(stream, lambda record: replace(record, state="finished", finished=ended))
@@ -376,18 +383,40 @@ class Streams:
         for path in plan.groups:
             if self._find(path) is None:  # a group that is shared may be of the other format
                 self._creator.create_group(path, {}, zarr_format=plan.settings.zarr_format, mode="open")
-        depth = stream.prefix.count("/")
         for array in plan.arrays:
             for level, wanted in enumerate(array.levels):
-                made = self._creator.create_array(wanted.path, wanted.definition, mode="open")
-                up = made.node.prefix.count("/") - depth
-                self._writers.committer.publish(
-                    array, StreamMark(stream.record.id, up, array.number, level, 0), new=True
-                )
+                self._creator.create_array(wanted.path, wanted.definition, mode="open")
+                self._writers.committer.publish(array, StreamMark.of_level(stream, array, level), new=True)
         for path, attributes in reversed([*plan.groups.items()]):
             if attributes:
                 self._creator.change_attributes(path, attributes)
         self._writers.fence(stream)
+
+    def _mark_again(self, stream: Stream) -> None:
+        """Mark arrays whose documents another program has rewritten without the mark, as zarr-python does to change
+        attributes of Zarr v2, if all else is as the stream had it. Those that a finish has ended have none."""
+        for array in stream.plan.arrays:
+            tail, is_finishing = self._tail_left(stream, array), stream.record.state == "finishing"
+            end = max(tail.end, stream.record.array(array.key).stored)
+            begin = tail.begin if tail.pieces else end
+            for number, level in enumerate(array.levels):
+                with suppress(NodeNotFound, WrongKind, BrokenData, NodeExists):
+                    node = self._catalog.open_array(level.path, fresh=True)
+                    rows = node.metadata.shape[level.append_axis] // level.row_length
+                    if StreamMark.of(node) is not None:
+                        continue
+                    stored = rows * level.row_nbytes
+                    if number == 0 and not (begin <= stored <= end and (stored < tail.end or not is_finishing)):
+                        break  # another array
+                    self._creator.create_array(
+                        level.path, {**level.definition, "shape": [*node.metadata.shape]}, mode="open"
+                    )
+                    self._writers.committer.publish(array, StreamMark.of_level(stream, array, number, rows), new=True)
+
+    def _tail_left(self, stream: Stream, array: StreamArray) -> Tail:
+        """The tail of an array that another writer may have changed."""
+        row = self._tails.first_row(stream.mount, array)
+        return self._tails.open(stream.mount, array, row)[0]
 
     def _remove(self, stream: Stream, permit: Permit) -> None:
         """Remove the nodes of a stream, then its keys. The caller holds its lock. Of a removal that was cut off, the
@@ -413,14 +442,13 @@ class Streams:
         self._sessions.remove(stream.path)
 
     def _mark(self, stream: Stream) -> None:
-        """Mark the arrays of a stream that have no mark: those of one that has ended, or whose opening was cut off."""
-        depth = stream.prefix.count("/")
+        """Mark the arrays of a stream that have no mark: those of one that has ended, or whose opening was cut off. A
+        removal that is gone on with knows them by it."""
         for array in stream.plan.arrays:
             for number, level in enumerate(array.levels):
                 # of no rows: readers see the stored shape
-                mark = StreamMark(stream.record.id, level.path.count("/") - depth, array.number, number, 0)
                 with suppress(NodeNotFound, WrongKind, BrokenData):
-                    retried(level.path, partial(self._put_mark, level.path, mark))
+                    retried(level.path, partial(self._put_mark, level.path, StreamMark.of_level(stream, array, number)))
 
     def _put_mark(self, path: str, mark: StreamMark) -> None:
         node = self._catalog.open_array(path, fresh=True)

@@ -260,8 +260,10 @@ class ArrayCommits:
         def work(progress: Progress) -> None:
             progress.check()
             tail, end = progress.tail, progress.end
-            if tail is None:
-                return  # an earlier attempt has come so far
+            if tail is None:  # an earlier attempt has come so far
+                if self._fence.open_tail(progress.rows).end > end:
+                    raise ArrayFailed(self._array.path, "another writer has replaced its metadata")
+                return
             tail.check_sender(None, closing=True)
             beyond = end % array.frame_nbytes
             if beyond and pad:
