@@ -328,7 +328,7 @@ class Conflict(HyperslabError, code="conflict", title="Conflict with the stored 
 
 class NodeExists(Conflict, code="node-exists", title="Node already exists"):
     """``member`` is the first member that differs, if an existing node was to be opened; ``keys`` are some of the keys
-    below the node."""
+    below the node; ``reason``: why the first of them is not served, and cannot be removed, nor any other."""
 
     path: str
     kind: str
@@ -336,12 +336,18 @@ class NodeExists(Conflict, code="node-exists", title="Node already exists"):
     wanted: Any = None
     found: Any = None
     keys: list[str] = field(default_factory=list)
+    reason: str | None = None
 
     def __str__(self) -> str:
         if self.member is None:
             return f"there is already a node ({self.kind}) at {self.path!r}"
         if self.member == "children":
             keys = ", ".join(map(repr, self.keys)) or repr(self.found)
+            if self.reason is not None:
+                return (
+                    f"below {self.path!r} is what no request can remove, such as {keys} ({self.reason}): a recursive "
+                    "deletion leaves it, and tools of the store can remove it"
+                )
             return (
                 f"{self.path!r} has children or other keys below it, such as {keys}: a recursive deletion takes "
                 "nodes of Zarr v2, and with foreign=true all else too"

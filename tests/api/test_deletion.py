@@ -12,6 +12,7 @@ import zarr
 from hyperslab import RemoteGroup, errors
 from hyperslab.arrays import documents
 from tests.api.support import DEFINITION, Served, problem, serving
+from tests.s3 import S3Server
 
 EXP = "/v1/metadata/data/exp"
 FOREIGN = ["exp/notes.txt", "exp/tiffs/a.tif"]
@@ -185,6 +186,22 @@ def test_links_and_what_is_no_key_are_named_and_kept(tmp_path: Path) -> None:
 
     assert kept == {"count": 3, "keys": ["exp/gone", "exp/out", "exp/raw"]}
     assert sorted(path.name for path in folder.iterdir()) == ["gone", "out", "raw"]
+
+
+@pytest.mark.parametrize("odd", ["a//0.0", "a/0.0//x", "a/x\\y", "a/\x01", "a/../k"])
+def test_what_cannot_be_a_key_blocks_no_more_than_its_own_node(s3_server: S3Server, odd: str) -> None:
+    bucket, foreign = s3_server.new_bucket(), {"recursive": "true", "foreign": "true"}
+    with serving(bucket.config(name="data", writable=True)) as data:
+        nodes(data, "/a", "/c")
+        s3_server.client.put_object(Bucket=bucket.name, Key=f"exp/{odd}", Body=b"x")
+
+        refused = data.http.delete(f"{EXP}/a").json()
+        assert refused["code"] == "node-exists"
+        assert refused["reason"] in refused["detail"]
+        assert data.http.delete(f"{EXP}/c").status_code == 204
+        assert data.http.delete(EXP, params=foreign).json()["kept"] == {"count": 1, "keys": refused["keys"]}
+        nodes(data, "/a")
+        assert data.http.put(f"{EXP}/a?mode=replace", json=DEFINITION).json()["kept"]["keys"] == refused["keys"]
 
 
 def test_a_node_that_is_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,11 +65,13 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
     owns = _owner(mount, prefix, chunk_spellings(mount, prefix, node))
     unserved = list[UnservedEntry]()
     keys = (entry.key for entry in mount.store.list_prefix(prefix, unserved) if not owns(entry.key))
-    names = sorted(islice(keys, _SHOWN)) or sorted(thing.path for thing in unserved)[:_SHOWN]
+    names, kind = sorted(islice(keys, _SHOWN)), "group" if node is None else node.kind
+    if not names and unserved:
+        first, names = min(unserved), sorted(thing.path for thing in unserved)[:_SHOWN]
+        raise NodeExists(mount.path(prefix), kind, "children", "none", first.path, names, first.reason)
     if not names and isinstance(node, GroupNode):  # a group known only from .zmetadata has no keys
         names = [prefix + child.name for child in catalog.some_children(node, _SHOWN)]
     if names:
-        kind = "group" if node is None else node.kind
         raise NodeExists(mount.path(prefix), kind, "children", "none", names[0], names)
 
 
