@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hyperslab import RemoteGroup, errors
 from hyperslab.arrays import documents
 from tests.api.support import DEFINITION, Served, problem, serving
 from tests.s3 import S3Server
+from tests.storage.test_contract import bucket_of
 
 EXP = "/v1/metadata/data/exp"
 FOREIGN = ["exp/notes.txt", "exp/tiffs/a.tif"]
@@ -218,3 +221,17 @@ def test_a_node_that_is_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest
 
         assert kept["keys"] == ["exp/late/.zarray", "exp/late/0", "exp/late/1"]
         assert data.http.get("/v1/slice/data/exp/late?format=json").json() == [7, 7, 7, 7]
+
+
+def test_folders_that_consoles_make_block_nothing_on_google_cloud_storage(s3_server: S3Server) -> None:
+    with ExitStack() as stack:
+        config = bucket_of(stack, s3_server, "google", {}, writable=True)
+        data = stack.enter_context(serving(replace(config, name="data")))
+        nodes(data, "/a")
+        for key in ("exp/", "exp/a/", "exp/a/0/", "exp/empty/"):
+            s3_server.client.put_object(Bucket=config.url.removeprefix("gs://"), Key=key, Body=b"")
+
+        assert [child["name"] for child in data.http.get(EXP).json()["children"]] == ["a"]
+        assert data.http.delete(f"{EXP}/a").status_code == 204
+        nodes(data, "/a")
+        assert data.http.delete(EXP, params={"recursive": "true"}).status_code == 204

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
-from urllib.parse import urlsplit
+from typing import ClassVar, Final
+from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
 import pytest
@@ -16,12 +16,31 @@ from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import ABSENT, Store, VersionConflict, WritersSafe
 from tests.storage.support import Quiet, serve
 
+_DATE: Final = "Sun, 22 Nov 2026 12:00:00 GMT"
+
+
+def _listed(blobs: Mapping[str, tuple[bytes, str]], container: str, prefix: str, delimiter: str | None) -> bytes:
+    """The answer to a listing of all blobs below a prefix, or of those before the next delimiter."""
+    entries, folders = list[str](), set[str]()
+    for path, (data, tag) in sorted(blobs.items()):
+        name = path.removeprefix(container)
+        inside, more, _ = name[len(prefix) :].partition(delimiter) if delimiter else (name, "", "")
+        if name.startswith(prefix) and more:
+            folders.add(f"{prefix}{inside}{delimiter}")
+        elif name.startswith(prefix):
+            properties = f"<Last-Modified>{_DATE}</Last-Modified><Content-Length>{len(data)}</Content-Length>"
+            properties += f"<Content-Type>x</Content-Type><Etag>{tag}</Etag>"
+            entries.append(f"<Blob><Name>{name}</Name><Properties>{properties}</Properties></Blob>")
+    entries += [f"<BlobPrefix><Name>{name}</Name></BlobPrefix>" for name in sorted(folders)]
+    return f"<EnumerationResults><Blobs>{''.join(entries)}</Blobs><NextMarker /></EnumerationResults>".encode()
+
 
 class _Blobs(Quiet):
     """Blobs by path, each with its tag."""
 
     protocol_version = "HTTP/1.1"
     blobs: ClassVar[dict[str, tuple[bytes, str]]] = {}
+    folders: ClassVar[set[str]] = set()
     lock: ClassVar = threading.Lock()
 
     def do_PUT(self) -> None:  # noqa: N802  (the base class looks for it)
@@ -39,11 +58,17 @@ class _Blobs(Quiet):
 
     @override
     def do_GET(self) -> None:
-        found = self.blobs.get(urlsplit(self.path).path)
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        if query.get("comp") == "list":
+            self.answer(200, _listed(self.blobs, f"{url.path}/", query.get("prefix", ""), query.get("delimiter")))
+            return
+        found = self.blobs.get(url.path)
         if found is None:
             self.answer(404, b"<Error><Code>BlobNotFound</Code></Error>")
         else:
-            self.answer(200, found[0], {"ETag": found[1], "Last-Modified": "Sun, 22 Nov 2026 12:00:00 GMT"})
+            marked = {"x-ms-meta-hdi_isfolder": "true"} if url.path in self.folders else {}
+            self.answer(200, found[0], {"ETag": found[1], "Last-Modified": _DATE, **marked})
 
     do_HEAD = do_GET  # noqa: N815  (the base class looks for it)
 
@@ -60,6 +85,7 @@ class _Blobs(Quiet):
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     _Blobs.blobs.clear()
+    _Blobs.folders.clear()
     for endpoint in serve(_Blobs, tmp_path / "root"):
         options = {"account_name": "x", "account_key": "eA==", "endpoint": endpoint}
         yield open_store(StoreConfig("a", "az://container", writable=True, timeout=60.0, retries=1, options=options))
@@ -84,3 +110,14 @@ def test_the_end_of_a_value_is_read_though_the_service_knows_no_ranges_from_ther
 
     assert part is not None
     assert (part.entry.size, bytes(part.between(7, 10))) == (10, b"789")
+
+
+def test_folders_that_hadoop_and_consoles_make_are_no_keys(store: Store) -> None:
+    folders = {"g", "g/a", "g/empty", "g/b/"}
+    for key in sorted({*folders, "g/.zgroup", "g/a/0", "g/a/zero"}):
+        _Blobs.blobs[f"/container/{key}"] = b"" if key in folders or key == "g/a/zero" else b"1", '"1"'
+    _Blobs.folders |= {f"/container/{key}" for key in folders if not key.endswith("/")}
+
+    assert [entry.key for entry in store.list_dir("g/").entries] == ["g/.zgroup"]
+    assert store.list_dir("g/").prefixes == ("a", "b")
+    assert [entry.key for entry in store.list_prefix("g/")] == ["g/.zgroup", "g/a/0", "g/a/zero"]

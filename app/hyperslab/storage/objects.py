@@ -170,7 +170,17 @@ class ObjectStore(Store):
         for _ in self._map(put, keys):
             pass
 
-    def list_all(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[tuple[Entry, bool]]:
+    def list_all(self, prefix: str) -> Iterator[tuple[Entry, bool]]:
+        """With the generations of GCS, which a request for each object tells."""
+
+        def exact(item: tuple[Entry, bool]) -> tuple[Entry, bool] | None:
+            meta = self._ask(item[0].key, lambda: obstore.head(self._client, self._path(item[0].key)))
+            return None if meta is None else (self._entry(meta), item[1])
+
+        listed = self._listed(prefix)
+        yield from filter(None, self._map(exact, [*listed])) if self._connection.kind == "gs" else listed
+
+    def _listed(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[tuple[Entry, bool]]:
         for page in self._pages(prefix, unserved=unserved):
             for meta in page:
                 entry = self._entry(meta)
@@ -188,7 +198,7 @@ class ObjectStore(Store):
             names = [name for page in pages for name in page.prefixes]
             flawed = {key: flaw for page in pages for key, flaw in page.flawed.items()}
         else:
-            metas = [meta for meta in listed["objects"] if meta["path"] != below]
+            metas = self._without_folders([meta for meta in listed["objects"] if meta["path"] != below])
             names = [path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"]]
         sound = [meta for meta in metas if not _is_flawed(meta, flawed)]
         entries = [self._entry(meta) for meta in sound if not self._deletes.is_tombstone(meta["path"], meta)]
@@ -224,7 +234,7 @@ class ObjectStore(Store):
                     yield entry
 
     def list_prefix(self, prefix: str, unserved: list[UnservedEntry] | None = None) -> Iterator[Entry]:
-        return (entry for entry, removed in self.list_all(prefix, unserved) if not removed)
+        return (entry for entry, removed in self._listed(prefix, unserved) if not removed)
 
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         self._require_writable()
@@ -428,10 +438,27 @@ class ObjectStore(Store):
             offset = page[-1]["path"] if page else offset
             # without the "folder" object
             inside = [meta for meta in page if len(meta["path"]) > len(below) and not _is_flawed(meta, flawed)]
-            if inside:
+            if inside := self._without_folders(inside):
                 yield inside
         if unserved is not None:
             unserved += self._unserved(flawed)
+
+    def _without_folders(self, page: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+        """Objects other than those of "folders", which consoles and file systems make. On GCS and Azure each empty one
+        is asked for: obstore loses the slash at their end, and a blob may be marked as one in its metadata."""
+        empty = [meta["path"] for meta in page if meta["size"] == 0 and self._connection.kind in ("gs", "az")]
+        folders = {path for path, is_folder in zip(empty, self._map(self._is_folder, empty), strict=True) if is_folder}
+        return [meta for meta in page if meta["size"] or meta["path"] not in folders] if folders else page
+
+    def _is_folder(self, path: str) -> bool:
+        def ask() -> bool:
+            try:
+                result = obstore.get(self._client, path, options={"head": True})
+            except FileNotFoundError:
+                return True
+            return result.meta["size"] > 0 or result.attributes.get("hdi_isfolder") == "true"
+
+        return self._call(self._key(path), ask)
 
     def _raw_pages(
         self, prefix: str, error: BadPath, after: str | None, *, deeper: bool = True
