@@ -443,7 +443,7 @@ class ObjectStore(Store):
         if unserved is not None:
             unserved += self._unserved(flawed)
 
-    def _without_folders(self, page: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+    def _without_folders(self, page: list[ObjectMeta]) -> list[ObjectMeta]:
         """Objects other than those of "folders", which consoles and file systems make. On GCS and Azure each empty one
         is asked for: obstore loses the slash at their end, and a blob may be marked as one in its metadata."""
         empty = [meta["path"] for meta in page if meta["size"] == 0 and self._connection.kind in ("gs", "az")]
