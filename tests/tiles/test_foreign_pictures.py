@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,29 @@ def test_x_runs_right_and_y_down_whatever_the_order_of_axes(
         left = [name for name in names if name in plane]
         expected = values[index] if left == [*plane] else values[index].T
         np.testing.assert_array_equal(numbers(tiles, f"data/{path}", (0, 0, 0)), expected)
+
+
+@pytest.mark.parametrize(("dimensions", "plane"), [
+    ("lat lon height", "lat lon"),
+    ("x y height", "y x"),
+    ("rlon rlat depth", "rlat rlon"),
+    ("easting northing", "northing easting"),
+    ("projection_x_coordinate projection_y_coordinate", "projection_y_coordinate projection_x_coordinate"),
+    ("west_east south_north", "south_north west_east"),
+    ("xi_rho eta_rho s_rho", "eta_rho xi_rho"),
+    ("XC YC", "YC XC"),
+    ("x_1 y_1 level", "y_1 x_1"),
+    ("station year", "station year"),
+    ("sample line", "line sample"),
+])  # fmt: skip
+def test_names_of_any_model_and_map_say_what_runs_across(
+    tmp_path: Path, tiles: Tiles, dimensions: str, plane: str
+) -> None:
+    names = dimensions.split()
+    values = np.arange(np.prod((4, 3, 5)[: len(names)]), dtype="f4").reshape((4, 3, 5)[: len(names)])
+    v3_array(tmp_path / "a", values, dimension_names=names)
+
+    assert info(tiles, "data/a")["plane"] == plane.split()
 
 
 def test_a_name_that_is_null_is_only_that_axis(tmp_path: Path, tiles: Tiles) -> None:
@@ -160,6 +184,68 @@ def test_each_part_of_a_channel_is_used_if_others_are_missing(
     assert (found["channels"][0]["window"]["start"], found["channels"][0]["window"]["end"]) == expected
     assert found["channels"][1]["color"] == "00FF00"
     assert len(found["problems"]) == ("x" in window.values())
+
+
+@pytest.mark.parametrize(("omero", "expected"), [
+    ({"channels": [{}, {}]}, "omero.channels: 2 are described, the image has 3"),
+    ({"channels": [{}] * 5}, "omero.channels: 5 are described, the image has 3"),
+    ({"channels": [], "rdefs": {"defaultZ": 4}}, "omero.rdefs.defaultZ: 4 is beyond the last of 4"),
+    ({"channels": [], "rdefs": {"defaultT": 1}}, "omero.rdefs.defaultT: 1 is beyond the last of 1"),
+    ({"channels": [{}] * 3, "rdefs": {"defaultZ": 3, "defaultT": 0}}, None),
+])  # fmt: skip
+def test_settings_of_what_the_image_does_not_have_are_named(
+    tmp_path: Path, tiles: Tiles, omero: Json, expected: str | None
+) -> None:
+    write_image(tmp_path / "a", [np.zeros((3, 4, 8, 8), "u2")], "czyx", {"omero": omero})
+
+    assert info(tiles, "data/a")["problems"] == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [
+    ([{"type": "scale", "scale": [1, 1]}], [{"type": "scale", "scale": [-2, 2]}], "'1' runs the other way along y"),
+    ([{"type": "scale", "scale": [1, 0]}], [{"type": "scale", "scale": [2, 2]}], "0 is not the size of a cell"),
+    ([{"type": "translation", "translation": [1, 1]}, {"type": "scale", "scale": [1, 1]}],
+     [{"type": "scale", "scale": [2, 2]}, {"type": "translation", "translation": [1, 1]}],
+     "translation stands before scale"),
+])  # fmt: skip
+def test_transformations_that_make_no_pyramid_are_named(
+    tmp_path: Path, tiles: Tiles, first: list[Json], second: list[Json], expected: str
+) -> None:
+    write_image(tmp_path / "a", [np.zeros((64, 64), "u2"), np.zeros((32, 32), "u2")], "yx")
+    datasets = [{"path": str(i), "coordinateTransformations": steps} for i, steps in enumerate((first, second))]
+    write_attributes(
+        tmp_path / "a", {"multiscales": [{"version": "0.4", "axes": axes_json("yx"), "datasets": datasets}]}
+    )
+
+    found = info(tiles, "data/a")
+
+    (problem,) = found["problems"]
+    assert expected in problem
+    assert found["levels"][1]["factor"] == [2, 2]
+
+
+@pytest.mark.parametrize(("names", "expected"), [
+    ("zcyx", ["level '0' has the dimensions z, c, y, x, the axes are c, z, y, x"]),
+    ("czyx", []),
+    (["c", None, None, None], []),
+])  # fmt: skip
+def test_dimensions_that_are_not_the_axes_are_named(
+    tmp_path: Path, tiles: Tiles, names: Any, expected: list[str]
+) -> None:
+    steps = [{"type": "scale", "scale": [1, 1, 1, 1]}]
+    multiscale = {"axes": axes_json("czyx"), "datasets": [{"path": "0", "coordinateTransformations": steps}]}
+    zarr.create_group(str(tmp_path / "a"), attributes={"ome": {"version": "0.5", "multiscales": [multiscale]}})
+    v3_array(tmp_path / "a" / "0", np.zeros((2, 3, 8, 8), "u2"), dimension_names=names)
+
+    assert info(tiles, "data/a")["problems"] == expected
+
+
+def test_labels_that_are_listed_and_missing_are_named(tmp_path: Path, tiles: Tiles) -> None:
+    write_image(tmp_path / "a", [np.zeros((8, 8), "u2")], "yx")
+    write_attributes(tmp_path / "a" / "labels", {"labels": ["cells", "gone"]})
+    write_image(tmp_path / "a" / "labels" / "cells", [np.zeros((8, 8), "u2")], "yx", {"image-label": {}})
+
+    assert info(tiles, "data/a")["problems"] == ["labels: 'gone' is not there"]
 
 
 def ome_6(version: str, *steps: Json) -> Json:
@@ -343,6 +429,16 @@ def test_a_well_with_other_axes_is_left_out_and_named(tmp_path: Path, tiles: Til
     write_image(tmp_path / "p" / "B" / "04" / "0", [np.full((3, 64, 64), 2, "u2")], "cyx")
 
     assert info(tiles, "data/p")["problems"] == ["data/p/B/04 has the axes c, y, x, not y, x: it is left out"]
+
+
+def test_a_broken_well_is_named_and_one_not_yet_written_is_not(tmp_path: Path, tiles: Tiles) -> None:
+    write_plate(tmp_path / "p", {"B/03": (64, 64), "B/04": (64, 64), "B/05": (64, 64)})
+    (tmp_path / "p" / "B" / "04" / "0" / "0" / ".zarray").write_text("{")
+    shutil.rmtree(tmp_path / "p" / "B" / "05")
+
+    (problem,) = info(tiles, "data/p")["problems"]
+
+    assert problem.startswith("data/p/B/04 cannot be shown: ")
 
 
 @pytest.mark.parametrize("first", [0, 37])

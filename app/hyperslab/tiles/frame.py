@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -14,12 +14,11 @@ import numpy as np
 from hyperslab.engine.cf import Decoder
 from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
 from hyperslab.tiles.image import Axis, Image, Level
+from hyperslab.tiles.ome import side_of
 from hyperslab.tiles.pyramid import Region, Span, TileGrid, level_index
 from hyperslab.tiles.query import TileQuery
 
 _MAX_CHANNELS = 16
-_ACROSS: Final = ("x", "lon", "longitude", "col", "cols", "column", "columns", "width")
-_DOWN: Final = ("y", "lat", "latitude", "row", "rows", "line", "lines", "height")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +155,10 @@ def default_plane(axes: Sequence[Axis]) -> tuple[int, int]:
         if len(chosen) >= 2:
             plane = chosen
             break
-    across = next((i for i in reversed(plane) if axes[i].name.lower() in _ACROSS), None)
-    down = next((i for i in reversed(plane) if axes[i].name.lower() in _DOWN), None)
+    sides = {i: side for i in reversed(plane) if (side := side_of(axes[i].name)) is not None}
+    across, down = (
+        min((i for i in sides if sides[i][1] == way), key=sides.__getitem__, default=None) for way in (0, 1)
+    )
     rest = [i for i in plane if i not in (across, down)]
     if across is None and down is None:
         return plane[-2], plane[-1]

@@ -25,7 +25,7 @@ from hyperslab.errors import (
 )
 from hyperslab.tiles import ome as ome_zarr
 from hyperslab.tiles.image import Axis, Image, Level, array_image, joined_versions
-from hyperslab.tiles.ome import AxisFacts, Cell, Dataset, Mosaic, Multiscale, Ome, guess_type
+from hyperslab.tiles.ome import AxisFacts, Cell, Dataset, Mosaic, Multiscale, Ome, Omero, guess_type
 from hyperslab.tiles.pyramid import axis_factor, axis_offset
 from hyperslab.wire import kind_of
 
@@ -99,16 +99,19 @@ class Images:
 
     def open_cell(self, path: str, field: str | None) -> Image | None:
         """An image of a mosaic (the first image of a well); None if it is missing or broken."""
+        try:
+            return self._open_cell(path, field)
+        except (*_UNREADABLE, Impossible):
+            return None
+
+    def _open_cell(self, path: str, field: str | None) -> Image:
         image = self._unchanged((path, field, "cell"))
         if image is not None:
             return image
-        try:
-            node = self.catalog.open_node(path)
-            well = ome_zarr.read_ome(node.attributes).mosaic if isinstance(node, GroupNode) else None
-            inner = path if well is None else f"{path}/{well.cells[0].path}"
-            image = self.open(inner, field, single=True)
-        except (*_UNREADABLE, Impossible):
-            return None
+        node = self.catalog.open_node(path)
+        well = ome_zarr.read_ome(node.attributes).mosaic if isinstance(node, GroupNode) else None
+        inner = path if well is None else f"{path}/{well.cells[0].path}"
+        image = self.open(inner, field, single=True)
         entry = self._open_images.any_version((inner, field))
         if entry is None or entry.image is not image:
             return image
@@ -122,6 +125,9 @@ class Images:
         attributes, unread = without_unread(group)
         problems = [*unread]
         names = ome_zarr.label_paths(attributes, problems)
+        assert group.mount is not None  # the root of all stores has no images
+        nodes = group.mount.each(lambda name: self.catalog.find_readable(f"{group.path}/{name}"), names[:_MEASURED])
+        problems += [f"labels: {name!r} is not there" for name, node in zip(names, nodes, strict=False) if node is None]
         return tuple((name, f"{group.path}/{name}") for name in names), tuple(problems)
 
     def _unchanged(self, key: tuple[str | None, ...]) -> Image | None:
@@ -183,11 +189,15 @@ class Images:
             problems.append(f"image-label: labels are integers, not {image.dtype}")
         rank = len(first.metadata.shape)
         axes = _axes(image.axes[:rank], multiscale, finest, problems)
+        problems += [] if ome.omero is None else _omero_problems(ome.omero, axes)
+        problems += [*_name_problems(ordered, axes)] if multiscale.axes is not None else []
         levels: list[Level] = []
         for dataset, array in ordered:
             level = _level(dataset, array, finest, first, inner=len(image.axes) - rank)
             problem, usable = _extent_problem(level, axes)
             problems += [f"level {dataset.path!r} {problem}"] if problem else []
+            turned = [a.name for a, step in zip(axes, dataset.scale or (), strict=False) if (a.scale or 0) * step < 0]
+            problems += [f"level {dataset.path!r} runs the other way along {', '.join(turned)}"] if turned else []
             levels += [level] if usable else []
         return replace(
             image,
@@ -281,6 +291,7 @@ class Images:
         problems, shapes = ome.problems, dict[str, tuple[int, ...]]()
         for cell, other in zip(wells, self._open_cells(group.mount, wells, field), strict=True):
             if other is None:
+                problems += self._why_broken(cell.path, field)
                 continue
             if [axis.name for axis in other.axes] == names:
                 shapes[cell.path] = tuple([axis.size for axis in other.axes])
@@ -307,6 +318,16 @@ class Images:
         # once one of the first images appears, it becomes the template; later ones are not checked
         return self._cache((path, field), image, [group, *found.nodes], first[:place])
 
+    def _why_broken(self, path: str, field: str | None) -> tuple[str, ...]:
+        """The problem of a well that is there; a missing one may be written yet."""
+        try:
+            self._open_cell(path, field)
+        except NodeNotFound:
+            pass
+        except (*_UNREADABLE, Impossible) as error:
+            return (f"{path} cannot be shown: {error}",)
+        return ()
+
     def _open_cells(self, mount: MountedStore, cells: Sequence[Cell], field: str | None) -> list[Image | None]:
         return mount.each(lambda cell: self.open_cell(cell.path, field), cells)
 
@@ -325,6 +346,26 @@ def _mismatch(array: ArrayNode, first: ArrayNode) -> str | None:
     ]
     are_numbers = all(kind and kind in "biuf" for kind in kinds) or kinds == ["c", "c"]
     return None if plain == plain_first or are_numbers else f"dtype {dtypes[0]}, the first level has {dtypes[1]}"
+
+
+def _omero_problems(omero: Omero, axes: Sequence[Axis]) -> list[str]:
+    """What the rendering settings say that the image does not have."""
+    sizes = {axis.name.lower(): axis.size for axis in axes}
+    have, named = next((axis.size for axis in axes if axis.type == "channel"), 1), len(omero.channels)
+    problems = [f"omero.channels: {named} are described, the image has {have}"] if named not in (0, have) else []
+    for name, index in (("t", omero.default_t), ("z", omero.default_z)):
+        if index is not None and index >= sizes.get(name, 1):
+            problems.append(f"omero.rdefs.default{name.upper()}: {index} is beyond the last of {sizes.get(name, 1)}")
+    return problems
+
+
+def _name_problems(levels: Sequence[tuple[Dataset, ArrayNode]], axes: Sequence[Axis]) -> Iterator[str]:
+    """Levels with other names of dimensions than the axes have."""
+    for dataset, array in levels:
+        names = array.metadata.dimension_names or ()
+        if any(name not in (None, axis.name) for name, axis in zip(names, axes, strict=False)):
+            theirs, ours = ", ".join(map(str, names)), ", ".join(axis.name for axis in axes)
+            yield f"level {dataset.path!r} has the dimensions {theirs}, the axes are {ours}"
 
 
 def _axes(plain: Sequence[Axis], multiscale: Multiscale, finest: Dataset, problems: list[str]) -> tuple[Axis, ...]:

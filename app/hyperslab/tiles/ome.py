@@ -26,11 +26,17 @@ VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.9")
 _WITH_SCALES: Final = VERSIONS[3:]
 _MISSING: Final = object()
 _AXIS_TYPES: Final = {
-    **dict.fromkeys(("x", "y", "z", "row", "rows", "col", "cols", "column", "columns", "line", "lines"), "space"),
-    **dict.fromkeys(("lat", "lon", "latitude", "longitude", "depth", "height", "width"), "space"),
+    **dict.fromkeys(("z", "depth", "height", "width"), "space"),
     **dict.fromkeys(("t", "time", "frame", "frames", "date"), "time"),
     **dict.fromkeys(("c", "channel", "channels", "band", "bands", "wavelength", "rgb"), "channel"),
 }
+_SIDES: Final = (
+    ("x|longitude|lon", "y|latitude|lat"),
+    ("n?x[cghqtuv]?|lng|[nr]?lon|longitude|east|easting|ni", "n?y[cghqtuv]?|[nr]?lat|latitude|north|northing|nj"),
+    ("cols?|columns?|pixels?", "rows?|lines?|scanlines?"),
+    ("width", "height"),
+)
+"""Names that run across and down, the surest first; a name of several words needs one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,20 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
 
 def guess_type(name: str) -> str | None:
     """The usual type of an axis with this name."""
-    return _AXIS_TYPES.get(name.lower())
+    return _AXIS_TYPES.get(name.lower()) or ("space" if side_of(name) is not None else None)
+
+
+def side_of(name: str) -> tuple[int, int] | None:
+    """How little the name of an axis says of its direction, from 0, and whether that is across (0) or down (1); None if
+    it says nothing: ``rlon``, ``projection_x_coordinate``, ``xi_rho`` and ``west_east`` run across."""
+    words = [word.rstrip("0123456789") or word for word in re.split("[_ -]+", name.lower())]
+    if len(words) > 1:
+        words = [{"xi": "x", "eta": "y", "west": "x", "south": "y"}.get(word, word) for word in words]
+    for rank, sides in enumerate(_SIDES):
+        matching = [any(re.fullmatch(side, word) for word in words) for side in sides]
+        if any(matching):
+            return None if all(matching) else (rank, int(matching[1]))
+    return None
 
 
 def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
@@ -459,6 +478,8 @@ def _parse_transformations(entry: Member, rank: int | None) -> _Transformation:
     transformations.lenient(lambda t: t.usable(parse))
     if not by_name.keys() & {"scale", "sequence", "identity"} and len(entry.problems) == before:
         transformations.report("scale is missing")
+    if [*by_name][-2:] == ["translation", "scale"]:
+        transformations.report("translation stands before scale; it is taken as if after it")
     whole: _Transformation = (None, None)
     for kind in ("sequence", "scale", "translation"):
         whole = _compose(whole, by_name.get(kind, (None, None)))
@@ -482,6 +503,8 @@ def _parse_transformation(item: Member, rank: int | None) -> tuple[str, _Transfo
     if rank not in (None, len(numbers)):
         raise item[kind].error(f"expected {rank} numbers, one for each axis, found {len(numbers)}")
     values = tuple([float(number.number()) for number in numbers])
+    if kind == "scale" and 0 in values:
+        item[kind].report("0 is not the size of a cell")
     return kind, ((values, None) if kind == "scale" else (None, values))
 
 
