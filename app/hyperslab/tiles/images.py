@@ -189,8 +189,7 @@ class Images:
             problems.append(f"image-label: labels are integers, not {image.dtype}")
         rank = len(first.metadata.shape)
         axes = _axes(image.axes[:rank], multiscale, finest, problems)
-        problems += [] if ome.omero is None else _omero_problems(ome.omero, axes)
-        problems += [*_name_problems(ordered, axes)] if multiscale.axes is not None else []
+        problems += _disagreements(ome.omero, ordered if multiscale.axes is not None else [], axes)
         levels: list[Level] = []
         for dataset, array in ordered:
             level = _level(dataset, array, finest, first, inner=len(image.axes) - rank)
@@ -291,7 +290,12 @@ class Images:
         problems, shapes = ome.problems, dict[str, tuple[int, ...]]()
         for cell, other in zip(wells, self._open_cells(group.mount, wells, field), strict=True):
             if other is None:
-                problems += self._why_broken(cell.path, field)
+                try:
+                    self._open_cell(cell.path, field)
+                except NodeNotFound:  # it may be written yet
+                    pass
+                except (*_UNREADABLE, Impossible) as error:
+                    problems += (f"{cell.path} cannot be shown: {error}",)
                 continue
             if [axis.name for axis in other.axes] == names:
                 shapes[cell.path] = tuple([axis.size for axis in other.axes])
@@ -318,16 +322,6 @@ class Images:
         # once one of the first images appears, it becomes the template; later ones are not checked
         return self._cache((path, field), image, [group, *found.nodes], first[:place])
 
-    def _why_broken(self, path: str, field: str | None) -> tuple[str, ...]:
-        """The problem of a well that is there; a missing one may be written yet."""
-        try:
-            self._open_cell(path, field)
-        except NodeNotFound:
-            pass
-        except (*_UNREADABLE, Impossible) as error:
-            return (f"{path} cannot be shown: {error}",)
-        return ()
-
     def _open_cells(self, mount: MountedStore, cells: Sequence[Cell], field: str | None) -> list[Image | None]:
         return mount.each(lambda cell: self.open_cell(cell.path, field), cells)
 
@@ -348,19 +342,18 @@ def _mismatch(array: ArrayNode, first: ArrayNode) -> str | None:
     return None if plain == plain_first or are_numbers else f"dtype {dtypes[0]}, the first level has {dtypes[1]}"
 
 
-def _omero_problems(omero: Omero, axes: Sequence[Axis]) -> list[str]:
-    """What the rendering settings say that the image does not have."""
+def _disagreements(
+    omero: Omero | None, levels: Sequence[tuple[Dataset, ArrayNode]], axes: Sequence[Axis]
+) -> Iterator[str]:
+    """Rendering settings of what the image does not have, and levels whose dimensions are not the axes."""
     sizes = {axis.name.lower(): axis.size for axis in axes}
-    have, named = next((axis.size for axis in axes if axis.type == "channel"), 1), len(omero.channels)
-    problems = [f"omero.channels: {named} are described, the image has {have}"] if named not in (0, have) else []
-    for name, index in (("t", omero.default_t), ("z", omero.default_z)):
-        if index is not None and index >= sizes.get(name, 1):
-            problems.append(f"omero.rdefs.default{name.upper()}: {index} is beyond the last of {sizes.get(name, 1)}")
-    return problems
-
-
-def _name_problems(levels: Sequence[tuple[Dataset, ArrayNode]], axes: Sequence[Axis]) -> Iterator[str]:
-    """Levels with other names of dimensions than the axes have."""
+    if omero is not None:
+        have, named = next((axis.size for axis in axes if axis.type == "channel"), 1), len(omero.channels)
+        if named not in (0, have):
+            yield f"omero.channels: {named} are described, the image has {have}"
+        for name, index in (("t", omero.default_t), ("z", omero.default_z)):
+            if index is not None and index >= sizes.get(name, 1):
+                yield f"omero.rdefs.default{name.upper()}: {index} is beyond the last of {sizes.get(name, 1)}"
     for dataset, array in levels:
         names = array.metadata.dimension_names or ()
         if any(name not in (None, axis.name) for name, axis in zip(names, axes, strict=False)):
