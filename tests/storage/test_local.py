@@ -143,6 +143,25 @@ class TestRoot:
         assert not root.exists()
 
 
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+@pytest.mark.parametrize(("reason", "error"), [(errno.EPERM, errors.StoreDenied), (errno.ENOSPC, errors.StoreFull)])
+def test_a_file_that_cannot_be_made_says_why_without_openat2(
+    root: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: int, error: type[errors.StoreError]
+) -> None:
+    """As on a full disk, or in a folder that is protected (``chattr +i``), where openat2 fails as in a sandbox."""
+    store, openat = local(root), os.open
+
+    def refuse(path: str, flags: int, *others: int, **options: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(reason, os.strerror(reason), path)
+        return openat(path, flags, *others, **options)
+
+    monkeypatch.setattr(fence._OpenAt2, "__call__", lambda *_: (-1, number))
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(error), store.lock("k"):
+        raise AssertionError("nobody holds it")
+
+
 @pytest.mark.parametrize("has_openat2", [True, False], indirect=True)
 class TestLinks:
     """Symbolic links are followed inside the root and refused where they lead out."""

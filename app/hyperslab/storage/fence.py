@@ -75,9 +75,11 @@ class Fence:
             descriptor, number = openat2(base.descriptor, path or ".", flags)
             if descriptor >= 0:
                 return descriptor
-            if number in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox
-                self._openat2 = None
-            elif number not in (errno.EXDEV, errno.EAGAIN):
+            if number in (errno.ENOSYS, errno.EPERM):
+                descriptor = self._walk(base.descriptor, path, flags)  # raises if it is the file that is protected
+                self._openat2 = None  # an old kernel, or a sandbox
+                return descriptor
+            if number not in (errno.EXDEV, errno.EAGAIN):
                 raise OSError(number, os.strerror(number), path)
         return self._walk(base.descriptor, path, flags)
 
@@ -205,8 +207,9 @@ def _open_unless_link(name: str, flags: int, directory: int) -> int | None:
     except FileNotFoundError:
         raise
     except OSError:  # which one it is for a link depends on the system
-        if modes.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            return None
+        with suppress(FileNotFoundError):  # it could not be created
+            if modes.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                return None
         raise
     if flags & PATH and modes.S_ISLNK(os.fstat(descriptor).st_mode):  # these flags open the link itself
         os.close(descriptor)
