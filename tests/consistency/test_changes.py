@@ -171,10 +171,13 @@ def test_a_chunk_that_another_program_replaces_after_the_service_is_unknown(
         assert next_changes(again, "data/x", "unknown")
 
 
-def test_after_a_long_time_without_followers_everything_is_unknown(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("renewed", [0, 1 << 62], ids=["long ago", "before the clock went back"])
+def test_after_a_long_time_without_followers_everything_is_unknown(
+    server: Server, tmp_path: Path, renewed: int
+) -> None:
     accept = {"accept": "application/json"}
     last = httpx.get(f"{server.url}/v1/changes/data", headers=accept).json()["next"]
-    (tmp_path / ".hyperslab" / "watch").write_text('{"renewed": 0}')  # as if it were long ago
+    (tmp_path / ".hyperslab" / "watch").write_text(json.dumps({"renewed": renewed}))
     with running_server({"data": {"url": str(tmp_path), "writable": True}}) as another:
         missed = httpx.get(f"{another.url}/v1/changes/data", params={"since": last}, headers=accept)
     assert [(event["path"], event["unknown"]) for event in missed.json()["events"]] == [("data", True)]

@@ -109,7 +109,8 @@ class ChangeLog:
         if not is_watched:  # changes are unlogged since the last watch expired, or there was none
             stored = self._store.get(_WATCH)
             renewed = (parse_object(stored.data) or {}).get("renewed") if stored is not None else None
-            lapsed = not isinstance(renewed, int) or time.time_ns() - renewed > _WATCHED_FOR * 1e9
+            # also if the clock has gone back since
+            lapsed = not isinstance(renewed, int) or abs(time.time_ns() - renewed) > _WATCHED_FOR * 1e9
         self._store.put(_WATCH, distinct(dump_json({"renewed": time.time_ns()})))
         if lapsed:
             with self._store.lock(_LOG):
