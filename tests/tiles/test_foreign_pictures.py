@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from hyperslab.tiles.info import info_document
+from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.service import Tiles
 from tests.tiles.support import Array, axes_json, numbers, parse_query, write_array, write_attributes, write_image
 
@@ -455,3 +455,58 @@ def test_the_first_picture_is_not_the_padding_of_a_shard(tmp_path: Path, tiles: 
     assert first <= found["selection"]["z"] < first + 48
     assert numbers(tiles, "data/a", (0, 0, 0)).max() == 7
     assert info(tiles, "data/a", z="512")["selection"] == {"z": 512}
+
+
+@pytest.mark.parametrize(("names", "shape", "box", "expected"), [
+    (None, (64, 64, 64, 64), (slice(4), slice(2, 6), slice(40), slice(40)), {"d0": 2, "d1": 4}),
+    ("zyx", (256, 2048, 2048), (slice(1, 5), slice(1900, 1930), slice(9, 40)), {"z": 3}),
+    ("tzyx", (16, 64, 128, 128), (slice(4, 6), slice(3, 9), slice(50), slice(50)), {"t": 4, "z": 6}),
+    ("tyx", (16, 128, 128), (slice(9, 11), slice(50), slice(50)), {"t": 9}),
+])  # fmt: skip
+def test_the_first_picture_is_of_what_is_stored(
+    tmp_path: Path, tiles: Tiles, names: str | None, shape: tuple[int, ...], box: tuple[slice, ...], expected: Json
+) -> None:
+    chunks = (1, 8, 16, 16)[-len(shape) :] if names and names[0] == "t" else (8, 8, 16, 16)[-len(shape) :]
+    for name, shards in (("sharded", shape), ("chunks", None)):
+        array = zarr.create_array(
+            str(tmp_path / name), shape=shape, chunks=chunks, shards=shards, dtype="u2", fill_value=0, compressors=None,
+            dimension_names=names,
+        )  # fmt: skip
+        array[box] = 700
+
+        found = info(tiles, f"data/{name}")
+
+        assert {axis: abs(found["selection"][axis] - place) <= 2 for axis, place in expected.items()} == dict.fromkeys(
+            expected, True
+        )
+        place = (found["maxzoom"], box[-1].start // 256 if box[-1].start else 0, (box[-2].start or 0) // 256)
+        assert numbers(tiles, f"data/{name}", place).max() == 700
+        assert info(tiles, f"data/{name}", **dict.fromkeys(expected, "0"))["selection"] == dict.fromkeys(expected, 0)
+
+
+@pytest.mark.parametrize(("shape", "shards"), [
+    ((2048, 1024), (2048, 1024)), ((2048, 1024), None), ((128, 512, 512), (128, 512, 512)), ((128, 512, 512), None),
+])  # fmt: skip
+def test_contrast_limits_are_those_of_what_is_stored(
+    tmp_path: Path, tiles: Tiles, shape: tuple[int, ...], shards: tuple[int, ...] | None
+) -> None:
+    array = zarr.create_array(
+        str(tmp_path / "a"), shape=shape, chunks=(8, 32, 32)[-len(shape) :], shards=shards, dtype="u2", fill_value=0,
+        compressors=None,
+    )  # fmt: skip
+    array[..., 32:64, 64:96] = 700 if len(shape) == 2 else 0
+    if len(shape) == 3:
+        array[8:16, 32:64, 64:96] = 700
+    array[(*[slice(8, 16)] * (len(shape) - 2), slice(32, 64), slice(64, 65))] = 200
+
+    found = info(tiles, "data/a")
+
+    assert (found["rescale_auto"], found["channels"][0]["window"]["start"]) == ([200, 700], 200)
+    assert histogram_document(tiles, tiles.images.open("data/a"), parse_query([]))["max"] == 700
+
+
+def test_contrast_limits_of_an_array_of_whole_chunks_are_those_of_all_values(tmp_path: Path, tiles: Tiles) -> None:
+    values = np.random.default_rng(1).integers(0, 60000, (64, 128, 128)).astype("u2")
+    v3_array(tmp_path / "a", values, shards=(64, 128, 128))
+
+    assert info(tiles, "data/a")["rescale_auto"] == np.percentile(values, [0.1, 99.9], method="nearest").tolist()

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from hyperslab.arrays.read import Reader
 from hyperslab.tiles.info import histogram_document
+from hyperslab.tiles.samples import sample_boxes
 from hyperslab.tiles.service import Tiles
-from hyperslab.tiles.statistics import Sample, histogram, sample_boxes
+from hyperslab.tiles.statistics import Sample, histogram
 from hyperslab.wire import SelectionItem
 from tests.tiles.support import parse_query, write_array
 

@@ -128,6 +128,19 @@ class Reader:
                 )
         return looked_up
 
+    def stored_pieces(self, array: ArrayNode, versions: Mapping[Coords, str | None]) -> NDArray:
+        """The first items of what the stored objects of these versions have, chunks or nested shards, ``(n, rank)``, by
+        the indexes of shards. Raises `ChunkCorrupt` for a broken index."""
+        there = [(coords, version) for coords, version in versions.items() if version is not None]
+        if array.metadata.levels:
+            shards = ShardReader(array, None, self.cache, Caching.NEVER)
+            found = array.mount.each(lambda one: shards.stored(*one), there)
+        else:
+            axes = array.metadata.grid.axes
+            coords = np.array([coords for coords, _ in there], np.int64).reshape(-1, len(axes))
+            found = [np.stack([axis.origins(coords[:, i]) for i, axis in enumerate(axes)], axis=1)]
+        return np.concatenate([np.zeros((0, array.metadata.rank), np.int64), *found])
+
     def check_chunk(self, array: ArrayNode, *, writing: bool = False) -> None:
         """Raise `TooLarge` if a decoded chunk is above the configured limit of memory; for ``writing`` also if a shard
         is.

@@ -196,6 +196,14 @@ class ShardReader(ChunkReader):
             return False
         return None not in self._extents(shard, self._within(shard, np.array(coords, np.int64)), top)
 
+    def stored(self, coords: Coords, version: str) -> NDArray:
+        """The first items of what the shard at ``coords`` has, chunks or nested shards, ``(n, rank)``, by its index."""
+        shard = self._shard(coords, 1)
+        top = self._top(shard, version)[0]
+        if top is None:
+            return np.zeros((0, len(coords)), np.int64)
+        return shard.levels[0].origins(top.entries) + np.array(shard.origin, np.int64)
+
     def _split(
         self, parts: Iterable[Projection], most: int
     ) -> Iterator[tuple[Iterable[Projection], ChunkBlock | None]]:

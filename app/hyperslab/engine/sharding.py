@@ -63,6 +63,12 @@ class ShardLevel:
             positions = positions * counts[axis] + origins[:, axis] % self.shape[axis] // self.chunks[axis]
         return positions
 
+    def origins(self, index: Index) -> NDArray[np.int64]:
+        """The first items of what a shard has, chunks or nested shards, relative to it, one in each row."""
+        counts, there = self.counts, np.flatnonzero((index != _ABSENT).any(axis=1))
+        places = np.unravel_index(there, [counts[axis] for axis in self.axes])
+        return np.stack([places[self.axes.index(axis)] * size for axis, size in enumerate(self.chunks)], axis=1)
+
     def parse_index(self, data: Buffer, key: str) -> Index:
         """The index from its stored bytes; raises `ChunkCorrupt`."""
         if len(data) != self.index_nbytes:

@@ -179,13 +179,13 @@ class Tiles:
         """The plane that a query selects. Raises the errors of `make_frame`, `Coordinates.choose` and of reading."""
         if query.sel:
             query = self._by_labels(image, query, cancel)
-        frame = self.statistics.first_plane(make_frame(image, query), query)
+        frame = self.statistics.stored.first_plane(make_frame(image, query), query)
         if "auto" in (query.flip, query.aspect):
             orientation = find_orientation(frame, self.images.catalog, self.arrays)
             flip = orientation.flip if query.flip == "auto" else query.flip
             aspect = orientation.aspect if query.aspect == "auto" else query.aspect
             query = query.model_copy(update={"flip": flip, "aspect": aspect})
-            frame = self.statistics.first_plane(make_frame(image, query), query)
+            frame = self.statistics.stored.first_plane(make_frame(image, query), query)
         return frame
 
     def picture(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count, islice
-from math import ceil, prod
+from itertools import chain
+from math import prod
 from threading import BoundedSemaphore
 from typing import Any, Final, TypeVar
 
@@ -24,23 +24,18 @@ from hyperslab.engine.cf import Decoder
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.image import Image, Level
+from hyperslab.tiles.image import Image
 from hyperslab.tiles.images import Images
 from hyperslab.tiles.ome import OmeroChannel
-from hyperslab.tiles.pyramid import level_index
 from hyperslab.tiles.query import Component, Rescale, TileQuery
 from hyperslab.tiles.read import one_component, plain_numbers
 from hyperslab.tiles.resample import NDArray
-from hyperslab.wire import SelectionItem
+from hyperslab.tiles.samples import MAX_CHUNKS, SECONDS, StoredCells, sample_boxes, sampled_level
 
 T = TypeVar("T")
 Window = tuple[float, float]
 
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
-
-_MAX_CHUNKS: Final = 1 << 12
-_REMOTE_SECONDS: Final = 4.0
-"""Seconds until a sample of a remote store is revalidated, which takes some 60 requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +72,19 @@ class Sample:
     damage: str | None = None
 
     @classmethod
-    def of(cls, parts: list[NDArray], exact: bool, tag: str, level: str, damage: str | None) -> Sample:
-        """The sample of the finite values of several parts, each in one dimension."""
+    def of(  # noqa: PLR0917
+        cls, parts: list[NDArray], stored: list[NDArray], exact: bool, tag: str, level: str, damage: str | None
+    ) -> Sample:
+        """The sample of the finite values of several parts, each in one dimension; percentiles are those of what is
+        ``stored`` of them, if anything."""
         values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0)
         if not values.size:
             return cls(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag, level, damage)
         some = values[:: -(-values.size // (1 << 20))]
-        percentiles = tuple(float(p) for p in np.percentile(some, PERCENTILES, method="nearest"))
+        known = some
+        if any(own is not part for own, part in zip(stored, parts, strict=True)) and (size := sum(map(len, stored))):
+            known = np.concatenate(stored)[:: -(-size // (1 << 20))]
+        percentiles = tuple(float(p) for p in np.percentile(known, PERCENTILES, method="nearest"))
         return cls(some, float(np.min(values)), float(np.max(values)), percentiles, exact, tag, level, damage)
 
     @property
@@ -103,10 +104,10 @@ class Statistics:
     def __init__(self, images: Images, reader: Reader) -> None:
         self._images = images
         self._reader = reader
+        self.stored = StoredCells(reader)
         self._samples: VersionedCache[Sample] = VersionedCache(32 << 20)
         self._planned: VersionedCache[tuple[list[ReadPlan], bool]] = VersionedCache(256)
         self._revalidated: VersionedCache[Sample] = VersionedCache(32 << 20)
-        self._planes: VersionedCache[tuple[int | None, ...]] = VersionedCache(4 << 20)
         self._large_reads = BoundedSemaphore(2)  # admission does not count the memory of samples
 
     def windows(
@@ -145,7 +146,7 @@ class Statistics:
         """The sample of a subject, cached; raises the errors of reading, `ChunkCorrupt` only if all chunks tried are
         damaged."""
         image = subject.image
-        version = f"{image.version} {time.monotonic() // _REMOTE_SECONDS}"
+        version = f"{image.version} {time.monotonic() // SECONDS}"
 
         def current() -> tuple[Sample, str, int]:
             """The sample of the present versions of its chunks."""
@@ -158,54 +159,6 @@ class Statistics:
             return current()[0]
         return self._revalidated.load(subject.key, version, current).value
 
-    def first_plane(self, frame: Frame, query: TileQuery) -> Frame:
-        """The frame with another index than the middle of an axis that the query leaves open, if nothing is stored
-        in the middle: writers pad arrays to whole shards.
-
-        Of remote stores only shards are looked at. A plane without data anywhere is looked for again after a while.
-        """
-        image, named = frame.image, {name for name, _ in query.selection}
-        level = _sampled_level(image, 0)
-        is_padded = bool(level.array.metadata.levels) or not image.mount.is_remote
-        axis = next((i for i in frame.at_middle if image.axes[i].name not in named), None)
-        if axis is None or not is_padded or image.mosaic is not None or image.is_empty:
-            return frame
-        key = (image.path, image.field_name, frame.plane, frame.indices, axis)
-        versions = (image.version, f"{image.version} {time.monotonic() // _REMOTE_SECONDS}")
-        indices = next((cached for v in versions if (cached := self._planes.get(key, v)) is not None), None)
-        if indices is None:
-            size = image.axes[axis].size
-            parts = (size * odd >> n for n in range(2, 7) for odd in range(1, 1 << n, 2))
-            likely = dict.fromkeys([size // 2, 0, *parts])  # the middle, the first, and the middles of parts
-            chosen = next((i for i in likely if self._has_data(frame, level, axis, i)), None)
-            indices = tuple([chosen if i == axis and chosen is not None else at for i, at in enumerate(frame.indices)])
-            self._planes.put(key, versions[chosen is None], indices, 256)
-        return replace(frame, indices=indices)
-
-    def _has_data(self, frame: Frame, level: Level, axis: int, index: int) -> bool:
-        """Whether something other than the fill value is found in a plane of a level, or cannot be read."""
-        array, shape = level.array, frame.image.level_extent(level)
-        fixed: dict[int, int] = {}
-        for i, position in enumerate(frame.indices[: len(shape)]):
-            if position is not None:
-                place = level_index(index if i == axis else position, level.factors[i], level.offsets[i], shape[i])
-                if place is None:
-                    return False
-                fixed[i] = place
-        boxes = sample_boxes(shape, array.metadata.chunks, fixed, max_cells=1 << 18, max_chunks=64)
-        plans = [self._reader.plan(array, normalise(box, array.metadata.shape), frame.image.field) for box in boxes]
-        fill = array.metadata.fill if frame.image.field is None else np.zeros((), frame.image.dtype)
-        for plan in self._reader.look_up_together(plans):
-            if not any((plan.versions or {}).values()):
-                continue
-            try:
-                values = self._reader.read(plan)[0]
-            except ChunkCorrupt:
-                return True
-            if not np.array_equal(np.broadcast_to(fill, values.shape).tobytes(), values.tobytes()):
-                return True
-        return False
-
     def _take(
         self, subject: Subject, plans: list[ReadPlan], exact: bool, cancel: Cancel | None
     ) -> tuple[Sample, str, int]:
@@ -217,13 +170,13 @@ class Statistics:
         small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
         with nullcontext() if small else self._large_reads:
             for finer, each in chain([(0, plans)], others):
-                parts, error, plan_read = self._read_all(each, subject, cancel)
+                parts, stored, error, plan_read = self._read_all(each, subject, cancel)
                 damage = damage or error
                 tag = tag or _tag_of(plan_read)
                 if parts or damage is None:
-                    level = _sampled_level(subject.image, finer).array.path
+                    level = sampled_level(subject.image, finer).array.path
                     sample = Sample.of(
-                        parts, exact and damage is None, tag, level, None if damage is None else str(damage)
+                        parts, stored, exact and damage is None, tag, level, None if damage is None else str(damage)
                     )
                     return sample, tag, sample.values.nbytes + 1024
         assert damage is not None
@@ -245,34 +198,44 @@ class Statistics:
                 if one is not None and len(one.axes) == len(image.axes) and one.axes[channel[0]].size > channel[1]
             ] or images
         key, plans, size = (subject.key, finer, single), list[ReadPlan](), 0
-        planned = self._planned.get(key, image.version) if image.mosaic is None else None
+        # what is stored may change without the document
+        versions = (image.version, f"{image.version} {time.monotonic() // SECONDS}")
+        known = (self._planned.get(key, version) for version in versions if image.mosaic is None)
+        planned, is_sparse = next(filter(None, known), None), False
         if planned is not None:
             return self._reader.look_up_together(planned[0], cancel), planned[1]
         for one in images:
-            level = _sampled_level(one, finer)
+            level = sampled_level(one, finer)
             array = level.array
             metadata = array.metadata
             shape = one.level_extent(level)
             fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
             # whole chunks are decoded: 1 GiB of them at most, or one
-            max_chunks = min(_MAX_CHUNKS, max(1, (1 << 30) // (len(images) * max(metadata.chunk_nbytes, 1))))
+            max_chunks = min(MAX_CHUNKS, max(1, (1 << 30) // (len(images) * max(metadata.chunk_nbytes, 1))))
             max_cells = (4 << 20) // len(images)
-            boxes = sample_boxes(
+            boxes = even = sample_boxes(
                 shape, metadata.chunks, fixed, max_cells=max_cells, max_chunks=max_chunks, single=single
             )
+            if image.mosaic is None and not single:
+                boxes = self.stored.stored_boxes(array, even, fixed, shape)
+                is_sparse = boxes is not even
             plans += [self._reader.plan(array, normalise(box, metadata.shape), one.field) for box in boxes]
             size = prod(length for axis, length in enumerate(shape) if axis not in fixed)
         whole = sum(plan.selection.size for plan in plans) == size and image.mosaic is None
-        self._planned.put(key, image.version, (plans, whole), 1)
+        self._planned.put(key, versions[is_sparse], (plans, whole), 1)
         return self._reader.look_up_together(plans, cancel), whole
 
     def _read_all(
         self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None
-    ) -> tuple[list[NDArray], ChunkCorrupt | None, list[ReadPlan]]:
-        """The finite values of each plan in one dimension, without damaged ones, the first of their errors, and the
-        plans with the versions that were read."""
+    ) -> tuple[list[NDArray], list[NDArray], ChunkCorrupt | None, list[ReadPlan]]:
+        """The finite values of each plan in one dimension, without damaged ones, those of them that are stored, the
+        first error, and the plans with the versions that were read."""
 
-        def read(plan: ReadPlan) -> tuple[NDArray | ChunkCorrupt, ReadPlan]:
+        def numbers(values: NDArray) -> NDArray:
+            values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
+            return values[np.isfinite(values)] if values.dtype.kind == "f" else values
+
+        def read(plan: ReadPlan) -> tuple[tuple[NDArray, NDArray] | ChunkCorrupt, ReadPlan]:
             try:
                 values, plan = self._reader.read(plan, cancel)
             except ChunkCorrupt as error:
@@ -282,31 +245,21 @@ class Statistics:
             if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
                 values = values.take(subject.channel[1], axis=subject.channel[0] - rank - len(plan.inner_shape))
             values, hidden = plain_numbers(values, subject.nodata)
-            values = values.ravel() if hidden is None else values[~hidden]
-            values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
-            return values[np.isfinite(values)] if values.dtype.kind == "f" else values, plan
+            stored = self.stored.stored_cells(plan)
+            finite = numbers(values.ravel() if hidden is None else values[~hidden])
+            if stored is None:
+                return (finite, finite), plan
+            stored = np.broadcast_to(stored.reshape(*stored.shape, *[1] * (values.ndim - stored.ndim)), values.shape)
+            return (finite, numbers(values[stored if hidden is None else stored & ~hidden])), plan
 
         done = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
         error = next((each for each, _ in done if isinstance(each, ChunkCorrupt)), None)
-        return [each for each, _ in done if not isinstance(each, ChunkCorrupt)], error, [plan for _, plan in done]
+        pairs = [each for each, _ in done if not isinstance(each, ChunkCorrupt)]
+        return [part for part, _ in pairs], [part for _, part in pairs], error, [plan for _, plan in done]
 
 
 def _tag_of(plans: Sequence[ReadPlan]) -> str:
     return hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
-
-
-def _sampled_level(image: Image, finer: int) -> Level:
-    """The level ``finer`` levels from the coarsest, of those that have all channels and half of each other axis."""
-
-    def is_whole(level: Level) -> bool:
-        parts = zip(image.axes, image.level_extent(level), level.factors, strict=False)
-        return all(
-            size == axis.size if axis.type == "channel" else 2 * size * factor >= axis.size
-            for axis, size, factor in parts
-        )
-
-    levels = [image.levels[0], *filter(is_whole, image.levels[1:])]
-    return levels[max(0, len(levels) - 1 - finer)]
 
 
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
@@ -354,84 +307,3 @@ def of_channel(values: Sequence[T], place: int) -> T | None:
 def widened(low: float, high: float) -> Window:
     """A window of at least a minimum width."""
     return (low, high) if high > low else (low, low + max(1.0, abs(low) * 1e-6))
-
-
-# --- selections of a sample ------------------------------------------------------------------------------------
-
-
-def sample_boxes(
-    shape: Sequence[int],
-    chunks: Sequence[int],
-    fixed: Mapping[int, int],
-    *,
-    max_cells: int,
-    max_chunks: int = _MAX_CHUNKS,
-    single: bool = False,
-) -> list[list[SelectionItem]]:
-    """Selections of about ``max_cells`` cells in at most ``max_chunks`` chunks, but at least one; deterministic.
-
-    A single one of the whole array if that is within the limits; else up to 64, each within a chunk, or a few adjacent
-    ones if chunks are tiny, with a step in large chunks. ``single``: always within one chunk. ``fixed``: an index for
-    some of the axes.
-    """
-    free = [axis for axis in range(len(shape)) if axis not in fixed]
-    steps_of = list(chunks)
-    if not single:
-        number = prod(ceil(shape[axis] / chunks[axis]) for axis in free)
-        if number <= max_chunks and prod(shape[axis] for axis in free) <= max_cells:
-            return [[fixed.get(axis, slice(0, shape[axis])) for axis in range(len(shape))]]
-        steps_of = _grown(shape, chunks, free, min(64, max_chunks))
-        max_chunks //= prod(extent // chunk for extent, chunk in zip(steps_of, chunks, strict=True))
-    counts = [ceil(shape[axis] / steps_of[axis]) for axis in free]
-    extents = [min(steps_of[axis], shape[axis]) for axis in free]
-    steps = _steps(extents, max_cells // 8)
-    number = max(1, min(64, max_cells // _cells(extents, steps), prod(counts), max_chunks))
-    places: set[tuple[int, ...]] = set()
-    for coords in islice(_spread(counts), 16 * number):  # in a small grid they repeat
-        places.add(coords)
-        if len(places) == number:
-            break
-    boxes = []
-    for coords in sorted(places):
-        box: list[SelectionItem] = [fixed.get(axis, 0) for axis in range(len(shape))]
-        for axis, coord, extent, step in zip(free, coords, extents, steps, strict=True):
-            start = coord * steps_of[axis]
-            box[axis] = slice(start, min(start + extent, shape[axis]), step)
-        boxes.append(box)
-    return boxes
-
-
-def _grown(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int], most: int) -> list[int]:
-    """The extents of a chunk; of up to ``most`` adjacent ones, near-cubical, if a chunk has few cells."""
-    extents, number = list(chunks), 1
-    while 2 * number <= most and prod(extents[axis] for axis in free) < 512:
-        growing = [axis for axis in free if extents[axis] < shape[axis]]
-        if not growing:
-            break
-        extents[min(growing, key=extents.__getitem__)] *= 2
-        number *= 2
-    return extents
-
-
-def _steps(extents: Sequence[int], max_cells: int) -> list[int]:
-    """Steps that limit the cells of a box: powers of two, the longest axis first."""
-    steps = [1] * len(extents)
-    while _cells(extents, steps) > max(1, max_cells):
-        counts = [ceil(extent / step) for extent, step in zip(extents, steps, strict=True)]
-        steps[counts.index(max(counts))] *= 2
-    return steps
-
-
-def _cells(extents: Sequence[int], steps: Sequence[int]) -> int:
-    return prod(ceil(extent / step) for extent, step in zip(extents, steps, strict=True))
-
-
-def _spread(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Low-discrepancy positions in a grid: a Kronecker sequence over the powers of the generalised golden ratio, the
-    root of x^(rank + 1) = x + 1."""
-    ratio = 2.0
-    for _ in range(32):
-        ratio = (1 + ratio) ** (1 / (len(counts) + 1))
-    for i in count():
-        fractions = ((0.5 + (i + 1) * ratio ** -(axis + 1)) % 1 for axis in range(len(counts)))
-        yield tuple(int(fraction * size) for fraction, size in zip(fractions, counts, strict=True))
