@@ -206,6 +206,7 @@ def test_12_an_index_counts_no_chunks_and_its_links_hold_without_a_slash_at_the_
     page = request(example.url, "/zarr/data/cube/").body.decode()
 
     assert re.findall(r'<a href="([^"]+)"', page) == [".zarray"]
+    assert "Chunks are not listed here" in page, "those who copy by it would copy fill values"
     assert '<base href="/zarr/data/group/">' in request(example.url, "/zarr/data/group").body.decode()
     assert '<a href="data/"' in request(example.url, "/zarr/").body.decode()
 

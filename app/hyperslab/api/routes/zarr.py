@@ -221,7 +221,8 @@ def _page(path: str, names: Sequence[str], base: str | None) -> bytes:
         f'<li><a href="{href}">{html.escape(name)}</a></li>' for href, name in zip(hrefs, names, strict=True)
     )
     parts = ["<!DOCTYPE html>", f'<html lang="en"><head><meta charset="utf-8">{anchored}<title>{title}</title></head>']
-    return "\n".join([*parts, f"<body><h1>{title}</h1>", "<ul>", links, "</ul></body></html>", ""]).encode()
+    note = "<p>Chunks are not listed here. PROPFIND (WebDAV) below /zarr lists all that is stored.</p>"
+    return "\n".join([*parts, f"<body><h1>{title}</h1>", "<ul>", links, f"</ul>{note}</body></html>", ""]).encode()
 
 
 async def find_key(request: Exchange, route: str, path: str) -> StoredKey | MadeKey:
