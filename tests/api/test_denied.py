@@ -1,7 +1,9 @@
-"""Buckets and web servers that answer 403 for missing keys: S3 without the right to list, CDNs in front of it."""
+"""Buckets and web servers that answer 403 for missing keys: S3 without the right to list, CDNs in front of it; and web
+applications, which answer with a page."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +34,23 @@ class NoListing(Quiet):
             return super().send_head()
         self.send_error(403)
         return None
+
+
+class Application(Quiet):
+    """Answers any other URL with its page, as those of web applications do."""
+
+    @override
+    def send_head(self) -> Any:
+        if Path(self.translate_path(self.path)).is_file():
+            return super().send_head()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(_PAGE)))
+        self.end_headers()
+        return io.BytesIO(_PAGE)
+
+
+_PAGE = b"<!DOCTYPE html><title>An application</title>"
 
 
 class DenyingFileSystem(LocalFileSystem):  # type: ignore[misc]
@@ -74,13 +93,13 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture(params=["http", "s3", "fsspec"])
+@pytest.fixture(params=["http", "page", "s3", "fsspec"])
 def denying(
     request: pytest.FixtureRequest, folder: Path, s3_server: S3Server, s3_bucket: S3Bucket
 ) -> Iterator[StoreConfig]:
     """The configuration of a store that cannot list."""
-    if request.param == "http":
-        for url in serve(NoListing, folder):
+    if request.param in ("http", "page"):
+        for url in serve(NoListing if request.param == "http" else Application, folder):
             yield StoreConfig("data", url)
     elif request.param == "fsspec":
         yield StoreConfig("data", f"denying://{folder}", options={"listable": "false"})
@@ -124,6 +143,7 @@ def test_a_group_whose_children_nothing_names_says_so(denying: StoreConfig) -> N
     assert [found[path]["problems"] for path in ("", "/image")] == [[], []]
 
 
+@pytest.mark.parametrize("denying", ["http", "s3", "fsspec"], indirect=True)
 def test_an_operator_may_have_denied_chunks_read_as_missing(denying: StoreConfig) -> None:
     with reading(denying, missing="[403, 404]") as data:
         for of in (2, 3):

@@ -148,9 +148,14 @@ class HttpStore(Store):
     ) -> _Answer | None:
         """The response with its body: of success, or 416 to a range request; None for a missing key.
 
-        Raises `errors.StoreError` for other statuses, and `StoredTooLarge` for more than ``max_bytes``.
+        Raises `errors.StoreError` for other statuses, `StoreDenied` also for a web page, which servers of applications
+        and logins send for any URL, and `StoredTooLarge` for more than ``max_bytes``.
         """
         answer = self._request(method, key, (200, *self._missing), part, max_bytes)
+        if answer.is_typed_html and key and not key.endswith("/"):
+            seen = self._request("GET", key, (200, *self._missing)) if method == "HEAD" else answer
+            if seen.data.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
+                raise StoreDenied(self.name, key, "the server answered with a web page")
         requested, final = urlsplit(self._target(key)).path, urlsplit(answer.url).path
         if answer.status in self._missing or (key and not requested.endswith("/") and final == f"{requested}/"):
             return None  # the latter is a redirect to the index page of a directory
@@ -237,6 +242,10 @@ class _Answer:
             return parsedate_to_datetime(self.headers["Last-Modified"]).timestamp()
         except (KeyError, ValueError):  # not sent, or not a date
             return 0.0
+
+    @property
+    def is_typed_html(self) -> bool:
+        return self.status in (200, 206) and str(self.headers.get("Content-Type", "")).startswith("text/html")
 
     @property
     def encodings(self) -> list[str]:
