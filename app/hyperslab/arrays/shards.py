@@ -115,6 +115,10 @@ class ShardReader(ChunkReader):
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
         shard, planned = self._shard(parts.coords, parts.chunks), version
         array, key = self._array, shard.key
+        if version is None and isinstance(parts.parts, ShardParts):  # whatever the number of its chunks
+            self._place_fill(parts.parts.whole, key, out)
+            cost.add(cached=parts.chunks)
+            return None
         if version == UNKNOWN:  # cached copies first; the first request for others validates them
             version = self._cache.version_of(array.cache_key(key)) or UNKNOWN
         most = max(1, min(GROUP_BYTES // self._metadata.chunk_nbytes, _MAX_CHUNKS))
@@ -211,9 +215,7 @@ class ShardReader(ChunkReader):
         metadata = self._metadata
         small = metadata.chunk_nbytes < MIN_STREAM and not metadata.dtype.numpy.hasobject and self._field is None
         if small and isinstance(parts, ShardParts):
-            for box in parts.boxes(most):
-                block = box.block(metadata.chunks)
-                yield box if block is None else (), block
+            yield from parts.boxes(most, metadata.chunks)
             return
         rest = iter(parts)
         while group := list(islice(rest, most)):

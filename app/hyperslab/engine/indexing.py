@@ -33,6 +33,10 @@ from hyperslab.engine.selection import (
 from hyperslab.errors import BadBody, NotRepresentable, TooManyIndices
 from hyperslab.wire.times import cast_times
 
+_MANY = 1 << 12
+"""From this number of chunks along an axis on, their parts are made as they are used: a million live objects take
+memory, and the collector of reference cycles stops all threads while it walks through them."""
+
 T = TypeVar("T")
 Part_co = TypeVar("Part_co", covariant=True)
 
@@ -117,8 +121,7 @@ class ChunkProjection:
 def project(selection: Selection, grid: ChunkGrid) -> Iterator[ChunkProjection]:
     """The projections of a selection onto each chunk, the last axis fastest; lazy."""
     if 0 not in selection.shape:
-        for parts in _product([*map(_axis_parts, selection.axes, grid.axes)]):
-            yield ChunkProjection(tuple([part.coord for part in parts]), parts)
+        yield from _projections([*map(_axis_parts, selection.axes, grid.axes)])
 
 
 class StoredParts(NamedTuple, Generic[Part_co]):
@@ -129,34 +132,71 @@ class StoredParts(NamedTuple, Generic[Part_co]):
     chunks: int
 
 
+@dataclass(slots=True, eq=False)
+class ShardAxis:
+    """The selection along one axis of a shard: its ``part`` of the shard, and the parts of the chunks in it, which are
+    made when they are asked for."""
+
+    part: AxisPart
+    axis: Axis
+    chunks: GridAxis
+    _parts: tuple[AxisPart, ...] = ()
+
+    @property
+    def parts(self) -> tuple[AxisPart, ...]:
+        """The parts of the chunks, never empty."""
+        if not self._parts:
+            self._parts = tuple(_parts_between(self.axis, self.chunks, self.part.outside))
+        return self._parts
+
+    @property
+    def count(self) -> int:
+        """The number of the chunks."""
+        axis, outside = self.axis, self.part.outside
+        if self._parts or not isinstance(axis, SliceAxis) or not isinstance(outside, slice):
+            return len(self.parts)
+        return self.chunks.count_touched(axis.start + outside.start * axis.step, axis.step, self.part.length)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardParts:
     """Projections of the chunks of a shard, by axis. ``strided``: a slice or index is selected along each axis."""
 
-    axes: tuple[tuple[AxisPart, ...], ...]
+    shard: tuple[ShardAxis, ...]
     strided: bool
 
-    def __iter__(self) -> Iterator[ChunkProjection]:
-        for parts in itertools.product(*self.axes):
-            yield ChunkProjection(tuple([part.coord for part in parts]), parts)
+    @property
+    def whole(self) -> ChunkProjection:
+        """The projection onto the shard itself, without its chunks."""
+        parts = tuple([along.part for along in self.shard])
+        return ChunkProjection(tuple([part.coord for part in parts]), parts)
 
-    def boxes(self, most: int) -> Iterator[ShardParts]:
-        """The chunks in boxes of at most ``most`` chunks, the last axis longest."""
-        cuts: list[list[tuple[AxisPart, ...]]] = []
-        for parts in reversed(self.axes):
+    @property
+    def axes(self) -> tuple[tuple[AxisPart, ...], ...]:
+        return tuple([along.parts for along in self.shard])
+
+    def __iter__(self) -> Iterator[ChunkProjection]:
+        return _projections(self.axes)
+
+    def boxes(self, most: int, chunks: Sequence[int]) -> Iterator[tuple[Iterable[ChunkProjection], ChunkBlock | None]]:
+        """The chunks, of shape ``chunks``, in boxes of at most ``most``, the last axis longest: as blocks if there are
+        several, all adjacent; else their projections."""
+        axes, cuts = self.axes, list[list[tuple[AxisPart, ...]]]()
+        for parts in reversed(axes):
             size = min(most, len(parts))
             most //= size
             cuts.append([parts[first : first + size] for first in range(0, len(parts), size)])
-        for axes in itertools.product(*reversed(cuts)):
-            yield ShardParts(axes, self.strided)
+        for box in itertools.product(*reversed(cuts)):
+            is_adjacent = all(abs(parts[-1].coord - parts[0].coord) < len(parts) for parts in box)
+            if self.strided and is_adjacent and any(len(parts) > 1 for parts in box):
+                yield (), ChunkBlock(box, tuple(chunks))
+            else:
+                yield _projections(box), None
 
-    def block(self, chunks: Sequence[int]) -> ChunkBlock | None:
-        """The chunks, of shape ``chunks``, as a block; None unless there are several, all adjacent."""
-        if not self.strided or not any(len(a) > 1 for a in self.axes):
-            return None
-        if any(abs(a[-1].coord - a[0].coord) >= len(a) for a in self.axes):
-            return None
-        return ChunkBlock(self.axes, tuple(chunks))
+
+def _projections(axes: Sequence[Iterable[AxisPart]]) -> Iterator[ChunkProjection]:
+    for parts in _product(axes):
+        yield ChunkProjection(tuple([part.coord for part in parts]), parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,28 +247,11 @@ def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> 
         for part in project(selection, grid):
             yield StoredParts(part.coords, (part,), 1)
     elif 0 not in selection.shape:
-        facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
-        axes = [_by_shard(_axis_parts(axis, chunks), chunks.chunk, outer) for axis, chunks, outer in facts]
+        axes = [*map(_shards_along, selection.axes, grid.axes, stored.axes)]
         strided = not any(isinstance(axis, ListAxis) for axis in selection.axes)
-        for groups in itertools.product(*axes):
-            parts = ShardParts(tuple([parts for _, parts in groups]), strided)
-            yield StoredParts(tuple([coord for coord, _ in groups]), parts, math.prod(map(len, parts.axes)))
-
-
-def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterator[tuple[int, tuple[AxisPart, ...]]]:
-    """The parts along one axis, by the shard that they lie in."""
-    coord, first, last = 0, 0, 0
-    group: list[AxisPart] = []
-    for part in parts:
-        if not first <= part.coord < last:
-            if group:
-                yield coord, tuple(group)
-            coord, group = shards.locate(part.coord * chunk)[0], []
-            start, length = shards.span(coord)
-            first, last = start // chunk, (start + length) // chunk
-        group.append(part)
-    if group:
-        yield coord, tuple(group)
+        for shard in _product(axes):
+            coords, chunks = tuple([along.part.coord for along in shard]), math.prod([along.count for along in shard])
+            yield StoredParts(coords, ShardParts(shard, strided), chunks)
 
 
 def count_by_object(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> Iterator[tuple[Coords, int]]:
@@ -255,7 +278,7 @@ def _counts(axis: Axis, chunks: GridAxis, shards: GridAxis) -> tuple[Sequence[in
         return _bounded(coords), _bounded(numbers)
     start, step, count = axis.start, axis.step, axis.count
     if shards.count_touched(start, step, count) < 64:  # numpy is slower
-        parts = tuple(_SliceParts(axis, shards))
+        parts = tuple(_slice_parts(axis, shards, 0, count))
         firsts = itertools.accumulate([part.length * step for part in parts], initial=start)
         few = [chunks.count_touched(first, step, part.length) for first, part in zip(firsts, parts, strict=False)]
         return tuple([part.coord for part in parts]), tuple(few)
@@ -292,38 +315,75 @@ def touched(selection: Selection, grid: ChunkGrid) -> int:
 
 
 @dataclass(slots=True)
-class _SliceParts:
-    """The parts of a slice along one axis, in its direction; computed by each iteration."""
+class _AxisParts:
+    """The parts along one axis, not of an index; made by each iteration."""
 
-    axis: SliceAxis
-    grid: GridAxis
+    axis: Axis
+    chunks: GridAxis
 
     def __iter__(self) -> Iterator[AxisPart]:
-        (start, step, count), grid = (self.axis.start, self.axis.step, self.axis.count), self.grid
-        done, chunk = 0, grid.chunk
-        while done < count:
-            coord, offset = grid.locate(start + done * step)
-            if grid.edges:
-                chunk = grid.span(coord)[1]
-            room = (chunk - 1 - offset) // step if step > 0 else offset // -step
-            length = min(count - done, room + 1)
-            extent = min(chunk, grid.size - start - done * step + offset)
-            covers = length == extent and (step == 1 or extent == 1)
-            inside = _progression_slice(offset, step, length)
-            yield AxisPart(coord, inside, slice(done, done + length), length, covers, covers and extent == chunk)
-            done += length
+        return _parts_between(self.axis, self.chunks, None)
 
 
-def _axis_parts(axis: Axis, grid: GridAxis) -> Iterable[AxisPart]:
-    """The parts of a selection along one axis: a tuple, or an iterable if there are very many."""
+@dataclass(slots=True)
+class _ShardAxes:
+    """The selection along one axis, by shard; made by each iteration."""
+
+    axis: Axis
+    chunks: GridAxis
+    shards: GridAxis
+
+    def __iter__(self) -> Iterator[ShardAxis]:
+        for part in _parts_between(self.axis, self.shards, None):
+            yield ShardAxis(part, self.axis, self.chunks)
+
+
+def _axis_parts(axis: Axis, chunks: GridAxis) -> Iterable[AxisPart]:
+    """The parts of a selection along one axis: a tuple, or lazy if there are many."""
+    parts = _AxisParts(axis, chunks)
+    return parts if _is_long(axis, chunks) else tuple(parts)
+
+
+def _shards_along(axis: Axis, chunks: GridAxis, shards: GridAxis) -> Iterable[ShardAxis]:
+    """The selection along one axis, by shard: a tuple, or lazy if there are many chunks."""
+    by_shard = _ShardAxes(axis, chunks, shards)
+    return by_shard if _is_long(axis, chunks) else tuple(by_shard)
+
+
+def _is_long(axis: Axis, chunks: GridAxis) -> bool:
+    if isinstance(axis, SliceAxis):
+        return chunks.count_touched(axis.start, axis.step, axis.count) >= _MANY
+    return isinstance(axis, ListAxis) and axis.count >= _MANY
+
+
+def _parts_between(axis: Axis, grid: GridAxis, outside: slice | Indices | None) -> Iterator[AxisPart]:
+    """The parts of a selection along one axis, in ascending order of chunks for a list: all of them, or of the items
+    at some positions ``outside``, in the output."""
     if isinstance(axis, IndexAxis):
         coord, offset = grid.locate(axis.index)
-        return (AxisPart(coord, offset, None, 1, grid.extent(coord) == 1, grid.span(coord)[1] == 1),)
+        return iter([AxisPart(coord, offset, None, 1, grid.extent(coord) == 1, grid.span(coord)[1] == 1)])
     if isinstance(axis, ListAxis):
-        return tuple(_list_parts(axis.indices, grid))
-    parts = _SliceParts(axis, grid)
-    few = grid.count_touched(axis.start, axis.step, axis.count) < 1 << 16
-    return tuple(parts) if few else parts  # bounds memory
+        positions = np.arange(axis.count)
+        return _list_parts(axis.indices, positions if outside is None else positions[outside], grid)
+    first, stop = (outside.start, outside.stop) if isinstance(outside, slice) else (0, axis.count)
+    return _slice_parts(axis, grid, first, stop)
+
+
+def _slice_parts(axis: SliceAxis, grid: GridAxis, first: int, stop: int) -> Iterator[AxisPart]:
+    """The parts of the items ``[first, stop)`` of a slice, in its direction."""
+    start, step = axis.start, axis.step
+    done, chunk = first, grid.chunk
+    while done < stop:
+        coord, offset = grid.locate(start + done * step)
+        if grid.edges:
+            chunk = grid.span(coord)[1]
+        room = (chunk - 1 - offset) // step if step > 0 else offset // -step
+        length = min(stop - done, room + 1)
+        extent = min(chunk, grid.size - start - done * step + offset)
+        covers = length == extent and (step == 1 or extent == 1)
+        inside = _progression_slice(offset, step, length)
+        yield AxisPart(coord, inside, slice(done, done + length), length, covers, covers and extent == chunk)
+        done += length
 
 
 def _axis_coords(axis: Axis, grid: GridAxis) -> Sequence[int]:
@@ -339,11 +399,12 @@ def _axis_coords(axis: Axis, grid: GridAxis) -> Sequence[int]:
     return tuple(coords) if isinstance(parts, tuple) else array("q", coords)  # bounds memory
 
 
-def _list_parts(indices: Indices, grid: GridAxis) -> Iterator[AxisPart]:
-    """The parts of a non-empty list of indices, in ascending order of chunks."""
-    cells = grid.cells(indices)
+def _list_parts(indices: Indices, positions: Indices, grid: GridAxis) -> Iterator[AxisPart]:
+    """The parts of the indices at some ``positions``, not empty, in ascending order of chunks."""
+    cells = grid.cells(indices[positions])
     order = np.argsort(cells, kind="stable")
-    cells, indices = cells[order], indices[order]
+    cells, order = cells[order], positions[order]
+    indices = indices[order]
     for start, stop in _equal_runs(cells):
         coord = int(cells[start])
         first, chunk = grid.span(coord)
