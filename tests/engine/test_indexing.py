@@ -230,7 +230,7 @@ def test_points_gather_and_scatter_as_numpy_does(data: st.DataObject, count: int
     back = array.copy()
     values = -1 - np.arange(count)
 
-    projections = list(project_points(coordinates, grid))
+    projections = list(project_points(coordinates, grid, grid))
     for projection in projections:
         chunk = case.chunk(projection.coords)
         projection.copy_out(chunk, out)
@@ -246,7 +246,8 @@ def test_points_gather_and_scatter_as_numpy_does(data: st.DataObject, count: int
 
 
 def test_points_of_rank_zero_are_the_one_item() -> None:
-    (projection,) = project_points([], ChunkGrid((), ()))
+    grid = ChunkGrid((), ())
+    (projection,) = project_points([], grid, grid)
     out = np.zeros(1)
 
     projection.copy_out(np.array(5.0), out)
@@ -258,7 +259,7 @@ def test_points_of_rank_zero_are_the_one_item() -> None:
 def test_points_in_huge_arrays_are_found_by_arithmetic() -> None:
     grid = ChunkGrid((2**62, 2**62), (3, 5))
 
-    (projection,) = project_points([[-1], [-1]], grid)
+    (projection,) = project_points([[-1], [-1]], grid, grid)
 
     assert projection.coords == ((2**62 - 1) // 3, (2**62 - 1) // 5)
 

@@ -144,7 +144,7 @@ def test_a_stream_is_decoded_as_far_as_a_selection_reaches(name: str, order: Any
     selection, numbers = normalise(lists, shape), np.arange(chunk.size).reshape(shape, order=order)
 
     parts: list[ChunkProjection | PointProjection] = [*project(selection, array.grid)]
-    for part in (*parts, *project_points(points, array.grid)):
+    for part in (*parts, *project_points(points, array.grid, array.grid)):
         places = np.zeros(3 if isinstance(part, PointProjection) else selection.shape, np.int64)
         part.copy_out(numbers, places)
         items = part.item_runs(array.chunks, array.order, limit=1)[0][1]

@@ -6,7 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
     ChunkProjection,
     PointProjection,
+    PointsByChunk,
     StoredParts,
     broadcast_points,
     count_by_object,
@@ -155,17 +156,16 @@ class PointsPlan(Plan):
     coordinates."""
 
     points: Sequence[NDArray[Any]]
-    parts: tuple[PointProjection, ...]
+    by_chunk: PointsByChunk
 
     def objects(self) -> Iterator[StoredParts[Projection]]:
-        parts_of: dict[Coords, list[Projection]] = {}
-        for part in self.parts:
-            parts_of.setdefault(self.array.metadata.stored_coords(part.coords), []).append(part)
-        return (StoredParts(coords, parts, len(parts)) for coords, parts in parts_of.items())
+        for first, stop in pairwise(self.by_chunk.objects):
+            parts = [*self.by_chunk.between(first, stop)]
+            yield StoredParts(self.array.metadata.stored_coords(parts[0].coords), parts, len(parts))
 
     @property
     def stored(self) -> int:
-        return sum(1 for _ in self.coords())
+        return len(self.by_chunk.objects) - 1
 
     def describe(self) -> str:
         digest = hashlib.blake2b(digest_size=12)
@@ -244,18 +244,18 @@ def make_points_plan(array: ArrayNode, coordinates: Sequence[Any], *, field: Fie
     """As `make_plan`, for points: ``coordinates`` holds one integer array per axis; they are broadcast together."""
     grid = array.metadata.grid
     points = broadcast_points(coordinates, grid.shape)
-    parts = tuple(project_points(points, grid))
+    by_chunk = project_points(points, grid, array.metadata.stored_grid)
     dtype = array.metadata.dtype.numpy if field is None else field.numpy
     shape = (points[0].size if points else 1, *(field.shape if field is not None else ()))
     return PointsPlan(
         array=array,
         points=points,
-        parts=parts,
+        by_chunk=by_chunk,
         field=field,
         shape=shape,
         dtype=dtype,
         nbytes=prod(shape) * dtype.itemsize,
-        touched=len(parts),
+        touched=len(by_chunk),
     )
 
 

@@ -588,28 +588,61 @@ def broadcast_points(
         raise BadBody("the coordinates do not broadcast", "equal or broadcastable shapes", shapes) from None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PointsByChunk:
+    """Points by chunk, and chunks by stored object, as arrays of numbers; iteration makes the projections.
+
+    ``cells`` and ``inside``: per axis, the chunk of each point and its place there; ``positions``: its index.
+    ``chunks``: where the points of each chunk begin, and the end; ``objects``: where the chunks of each object begin in
+    ``chunks``, and the end.
+    """
+
+    cells: tuple[Indices, ...]
+    inside: tuple[Indices, ...]
+    positions: Indices
+    chunks: Sequence[int]
+    objects: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.chunks) - 1
+
+    def __iter__(self) -> Iterator[PointProjection]:
+        return self.between(0, len(self))
+
+    def between(self, first: int, stop: int) -> Iterator[PointProjection]:
+        """The projections of the chunks ``[first, stop)``."""
+        for start, end in itertools.pairwise(self.chunks[first : stop + 1]):
+            coords = tuple([int(along[start]) for along in self.cells])
+            inside = tuple([along[start:end] for along in self.inside])
+            yield PointProjection(coords, inside, self.positions[start:end])
+
+
 def project_points(
-    coordinates: Sequence[NDArray[np.integer] | Sequence[int] | int], grid: ChunkGrid
-) -> Iterator[PointProjection]:
-    """The projections of points onto each chunk; positions count points in C order of the broadcast shape."""
-    points = [array.reshape(-1) for array in broadcast_points(coordinates, grid.shape)]
+    coordinates: Sequence[NDArray[np.integer] | Sequence[int] | int], grid: ChunkGrid, stored: ChunkGrid
+) -> PointsByChunk:
+    """The projections of points onto each chunk of ``grid``, by object of the grid ``stored``; positions count points
+    in C order of the broadcast shape."""
+    points = [axis.reshape(-1) for axis in broadcast_points(coordinates, grid.shape)]
     if not points:
-        yield PointProjection((), (), np.zeros(1, np.int64))
-        return
+        return PointsByChunk((), (), np.zeros(1, np.int64), (0, 1), (0, 1))
     if not len(points[0]):
-        return
-    cells = tuple([axis.cells(array) for array, axis in zip(points, grid.axes, strict=True)])
-    if math.prod(grid.counts) < 2**63:
-        numbers = np.ravel_multi_index(cells, grid.counts)
-    else:
-        numbers = np.unique(np.stack(cells), axis=1, return_inverse=True)[1].reshape(-1)
-    order = np.argsort(numbers, kind="stable")
-    runs = [*_equal_runs(numbers[order])]
-    firsts = order[[start for start, _ in runs]]
-    coords = zip(*[cell[firsts].tolist() for cell in cells], strict=True)
-    inside = [(array - axis.origins(cell))[order] for array, axis, cell in zip(points, grid.axes, cells, strict=True)]
-    for (start, stop), coord in zip(runs, coords, strict=True):
-        yield PointProjection(coord, tuple([array[start:stop] for array in inside]), order[start:stop])
+        return PointsByChunk((), (), np.zeros(0, np.int64), (0,), (0,))
+    cells = [axis.cells(items) for items, axis in zip(points, grid.axes, strict=True)]
+    outer = [axis.cells(items) for items, axis in zip(points, stored.axes, strict=True)] if stored is not grid else []
+    order = np.lexsort([*reversed(cells), *reversed(outer)])
+    ordered = [along[order] for along in cells]
+    chunks = _changes(ordered)
+    objects: Sequence[int] = range(len(chunks))
+    if outer:
+        objects = _bounded(np.searchsorted(chunks, _changes([along[order] for along in outer])))
+    inside = [(items - axis.origins(cell))[order] for items, axis, cell in zip(points, grid.axes, cells, strict=True)]
+    return PointsByChunk(tuple(ordered), tuple(inside), order, _bounded(chunks), objects)
+
+
+def _changes(arrays: Sequence[Indices]) -> Indices:
+    """Where runs of equal items of all ``arrays`` begin, and the end."""
+    changes = np.any([np.diff(along) != 0 for along in arrays], axis=0)
+    return np.concatenate([[0], np.flatnonzero(changes) + 1, [len(arrays[0])]])
 
 
 # --- slabs: consecutive parts of the C-order output, of limited size and aligned to chunks ---------------------------
