@@ -107,10 +107,10 @@ def page_response(body: bytes, media_type: str, headers: Mapping[str, str], stat
     return Response(status, tuple(pairs), body)
 
 
-def json_response(document: Any, *, status: int = 200, headers: Headers = ()) -> Response:
-    """A JSON document without a validator."""
+def json_response(document: Any, *, status: int = 200, headers: Headers = (), depth: int = 0) -> Response:
+    """A JSON document without a validator; ``depth`` as for `dump_in_pieces`."""
     described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
-    return Response(status, described, json_body(document))
+    return Response(status, described, json_body(document, depth))
 
 
 def json_body(document: Any, depth: int = 0) -> bytes:

@@ -102,29 +102,40 @@ class Catalog:
         return located(node) if fresh and isinstance(node, ArrayNode) else self.complete(node)
 
     def _open_stored(self, mount: MountedStore, rest: str, *, fresh: bool) -> Node:
-        prefix = as_prefix(rest)
+        prefix, stored = as_prefix(rest), None
         name, keys = (mount.name, rest), mount.document_keys(prefix)
         is_new = mount.is_remote and self._nodes.any_version(name) is None
         if is_new and (fresh or not mount.versions.knows_all(keys)):
             stored = mount.versions.read(keys)  # a look-up before would cost a round trip
-            versions, node = _versions_of(stored), None
+            versions = _versions_of(stored)
         else:
             versions = mount.versions.look_up(prefix, keys, fresh=fresh, documents=True)
-            stored, node = None, self._nodes.get(name, _joined(versions))
-        large: _Large | None = None
-        if node is None:
-            *makers, attributes = versions
-            if rest not in mount.assume_metadata and not any(makers):
-                return self._open_undocumented(mount, rest, has_attributes=attributes is not None)
-            if stored is None:
-                large = None if attributes is None else self._attributes.get((mount.name, keys[-1]), attributes)
-                wanted = keys if large is None else keys[:-1]
-                present = [key for key, version in zip(wanted, versions, strict=False) if version is not None]
-                found = dict(zip(present, mount.versions.read(present), strict=True))
-                stored = [found.get(key) for key in wanted]
-                stored += [] if large is None or attributes is None else [StoredValue(b"", attributes)]
-            node = self._parse(mount, rest, stored, large)
-        return node
+            node = self._nodes.get(name, _joined(versions))
+            if node is not None:
+                return node
+        *makers, attributes = versions
+        if rest not in mount.assume_metadata and not any(makers):
+            return self._open_undocumented(mount, rest, has_attributes=attributes is not None)
+        load = partial(self._load_node, mount, rest, versions, stored)
+        return self._nodes.load(name, _joined(versions), load, count_miss=False).value
+
+    def _load_node(
+        self,
+        mount: MountedStore,
+        rest: str,
+        versions: Sequence[str | None],
+        stored: Sequence[StoredValue | None] | None,
+    ) -> tuple[Node, str, int]:
+        """The node of documents of these ``versions``, which may be ``stored``, with its version and memory."""
+        keys, attributes, large = mount.document_keys(as_prefix(rest)), versions[-1], None
+        if stored is None:
+            large = None if attributes is None else self._attributes.get((mount.name, keys[-1]), attributes)
+            wanted = keys if large is None else keys[:-1]
+            present = [key for key, version in zip(wanted, versions, strict=False) if version is not None]
+            found = dict(zip(present, mount.versions.read(present), strict=True))
+            stored = [found.get(key) for key in wanted]
+            stored += [] if large is None or attributes is None else [StoredValue(b"", attributes)]
+        return self._parse(mount, rest, stored, large)
 
     def _open_odd(self, mount: MountedStore, rest: str, error: HyperslabError) -> Node:
         """The node at a path where a document cannot be read, nor will be soon: values can be read without attributes,
@@ -152,7 +163,7 @@ class Catalog:
         is_told = array_key not in odd and v3_key not in odd
         node: Node
         if rest in mount.assume_metadata or (is_told and any(stored[:3])):
-            node = self._parse(mount, rest, stored, _Large(attributes, 0), keep=False)
+            node = self._parse(mount, rest, stored, _Large(attributes, 0))[0]
         elif (is_told and group_key in odd) or self._has_nodes_below(mount, rest):
             zarr_format = 3 if v3_key in odd and stored[1] is None else 2
             node = GroupNode(mount, prefix, attributes, "", implicit=is_told, zarr_format=zarr_format)
@@ -182,20 +193,21 @@ class Catalog:
         path, mount, rest = join(group.path, child.name), group.mount, group.prefix + child.name
         if mount is None or not any([*child.documents.values()][:-1]):  # all but the attributes
             return self.find_readable(path)
-        node = self._nodes.get((mount.name, rest), _joined([*child.documents.values()]))
+        version = _joined([*child.documents.values()])
+        node = self._nodes.get((mount.name, rest), version)
 
-        def read() -> Node:
+        def load() -> tuple[Node, str, int]:
             others = [key for key, version in child.documents.items() if version is not None and key not in child.read]
             stored_by_key = dict(zip(others, mount.versions.read(others), strict=True))
             return self._parse(mount, rest, [child.read.get(key) or stored_by_key.get(key) for key in child.documents])
 
-        def read_odd() -> Node:
+        def read() -> Node:
             try:
-                return read()
+                return self._nodes.load((mount.name, rest), version, load, count_miss=False).value
             except StoredTooLarge:
                 return self.open_node(path)
 
-        node = self._readable(path, read_odd) if node is None else node
+        node = self._readable(path, read) if node is None else node
         return None if node is None else self.complete(node)
 
     def child_attributes(self, group: GroupNode, child: ChildInfo) -> Mapping[str, Any]:
@@ -361,9 +373,7 @@ class Catalog:
         is_open = metadata.zarr_format == 2 and metadata.document.get("dimension_separator") is None
         if is_open and mount.dimension_separator is not None:
             form = KeyForm("", mount.dimension_separator)
-        if form is not None and (
-            form.problem is not None or form[:2] != (metadata.grid.prefix, metadata.grid.separator)
-        ):
+        if form is not None:
             node = node.with_keys(form)
         return node if self.with_head is None or OWN_MEMBER not in metadata.document else self.with_head(node)
 
@@ -517,11 +527,9 @@ class Catalog:
         rest: str,
         stored: Sequence[StoredValue | None],
         large: _Large | None = None,
-        *,
-        keep: bool = True,
-    ) -> Node:
+    ) -> tuple[Node, str, int]:
         """Parse `MountedStore.document_keys`, with the versions of the bytes in ``stored``; ``large`` attributes are
-        known. ``keep``: in the cache of nodes."""
+        known. Returns the node, its version in the cache of nodes, and its memory."""
         prefix, versions, assumed = as_prefix(rest), _versions_of(stored), mount.assume_metadata.get(rest)
         array, group, v3, attributes = stored
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
@@ -546,7 +554,7 @@ class Catalog:
                 if listing.may_be_array(v3.data) or not self._has_nodes_below(mount, rest):
                     raise
                 unread = UnreadAttributes(error)
-                return GroupNode(mount, prefix, unread, v3.version, zarr_format=3, also=hidden)
+                return GroupNode(mount, prefix, unread, v3.version, zarr_format=3, also=hidden), version, _NODE_OVERHEAD
             node = _v3_node(mount, prefix, document, v3.version, {v3_key: v3.version}, hidden)
         elif array is not None:
             del documents[group_key]  # an array takes precedence over a group
@@ -561,14 +569,11 @@ class Catalog:
             node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
             raise NodeNotFound(mount.path(prefix))
-        if not keep:
-            return node
         nbytes = 4 * sum(len(s.data) for s in stored[:3] if s is not None) + (0 if large is None else large.nbytes)
         if isinstance(node, GroupNode) and v3 is not None and len(v3.data) > _NODE_OVERHEAD:
             nbytes = 4 * len(dump_copy(dict(node.attributes)))  # of consolidated metadata names are kept
             nbytes += sum(100 + 4 * len(name) for name in node.named)
-        self._nodes.put((mount.name, rest), version, node, nbytes + _NODE_OVERHEAD)
-        return node
+        return node, version, nbytes + _NODE_OVERHEAD
 
     def _open_undocumented(self, mount: MountedStore, rest: str, *, has_attributes: bool) -> Node:
         """A node without documents of its own: one in a ``.zmetadata`` at or above it, or an implicit group, shown only

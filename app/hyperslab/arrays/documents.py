@@ -19,7 +19,15 @@ from uuid import uuid4
 
 from hyperslab.arrays.lease import retried
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, distinct, dump_copy, json_floats, parse_json, parse_object
+from hyperslab.engine.jsontext import (
+    MAX_DOCUMENT_BYTES,
+    distinct,
+    dump_copy,
+    dump_in_pieces,
+    json_floats,
+    parse_json,
+    parse_object,
+)
 from hyperslab.engine.metadata import (
     MAX_ARRAY_BYTES,
     MAX_CONSOLIDATED_BYTES,
@@ -106,7 +114,8 @@ def merge_attributes(mount: MountedStore, node: ArrayNode | GroupNode, patch: Ma
     if node.zarr_format == 3:
         if stored is None or stored.version != version:
             raise VersionConflict(key, None)
-        text = dump_copy({**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "attributes": merged})
+        document = {**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "attributes": merged}
+        text = dump_in_pieces(document, node.metadata.text_depth if isinstance(node, ArrayNode) else 0, dump_copy)
     put_document(mount, key, text, ABSENT if version is None else version)
     update_copies(mount, node.prefix, [key])
 

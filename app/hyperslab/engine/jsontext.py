@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -80,18 +80,26 @@ def dump_json(value: Any) -> bytes:
         return _dump(json_floats(value))
 
 
-def dump_in_pieces(value: Any, depth: int) -> bytes:
-    """As `dump_json`, the members down to ``depth`` one by one, and long lists there in parts: each call holds Python's
+def dump_in_pieces(value: Any, depth: int, dump: Callable[[Any], bytes] = dump_json) -> bytes:
+    """As ``dump``, the members down to ``depth`` one by one, and long lists there in parts: each call holds Python's
     lock until its end, for a second at a document of 100,000 nodes."""
     if depth and isinstance(value, dict):
-        members = [dump_json(name) + b":" + dump_in_pieces(member, depth - 1) for name, member in value.items()]
+        members = [dump(name) + b":" + dump_in_pieces(member, depth - 1, dump) for name, member in value.items()]
         return b"{" + b",".join(members) + b"}"
     if depth and isinstance(value, list):
-        if len(value) <= (step := 10_000):
-            return b"[" + b",".join([dump_in_pieces(item, depth - 1) for item in value]) + b"]"
-        parts = [dump_json(value[start : start + step])[1:-1] for start in range(0, len(value), step)]
+        if len(value) <= (step := 10_000) and {*map(type, value)} != {int}:
+            return b"[" + b",".join([dump_in_pieces(item, depth - 1, dump) for item in value]) + b"]"
+        parts = [_dump_items(value[start : start + step], dump)[1:-1] for start in range(0, len(value), step)]
         return b"[" + b",".join(parts) + b"]"
-    return dump_json(value)
+    return dump(value)
+
+
+def _dump_items(items: list[Any], dump: Callable[[Any], bytes]) -> bytes:
+    """As ``dump``, five times as fast for integers, such as a million lengths of chunks."""
+    if {*map(type, items)} == {int}:
+        with suppress(TypeError):  # an integer beyond 64 bits
+            return orjson.dumps(items)
+    return dump(items)
 
 
 def distinct(text: bytes) -> bytes:
@@ -124,11 +132,11 @@ class KeptValue:
     value: Any
     text: bytes = b""
 
-    def dump(self, document: Mapping[str, Any], name: str) -> bytes:
-        """As `dump_copy` of a document which has the value as this member."""
+    def dump(self, document: Mapping[str, Any], name: str, depth: int = 0) -> bytes:
+        """As `dump_copy` of a document which has the value as this member; ``depth`` as for `dump_in_pieces`."""
         self.text = self.text or dump_copy(self.value)
         hole = uuid4().hex
-        before, _, after = dump_copy({**document, name: hole}).partition(f'"{hole}"'.encode())
+        before, _, after = dump_in_pieces({**document, name: hole}, depth, dump_copy).partition(f'"{hole}"'.encode())
         return b"".join((before, self.text, after))
 
     def parse(self, data: bytes, name: str) -> dict[str, Any] | None:

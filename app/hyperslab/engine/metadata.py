@@ -28,7 +28,7 @@ from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid, Coords, Separator
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, KeptValue, dump_copy, dump_json, parse_json
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, KeptValue, dump_copy, dump_in_pieces, dump_json, parse_json
 from hyperslab.engine.sharding import ShardLevel
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
 
@@ -149,12 +149,20 @@ class ArrayMetadata:
             problems=tuple([f"{key}: {name}: is missing: taken for null" for name in missing]),
         )
 
+    @property
+    def text_depth(self) -> int:
+        """The depth down to which the document is made in pieces (see `dump_in_pieces`): to the chunk lengths of a
+        rectilinear grid, of which there may be a million."""
+        return 0 if self.coding_of is None else 5
+
     def to_bytes(self) -> bytes:
         """The document as strict JSON; an empty list of filters becomes null."""
         if self.zarr_format == 3:
             kept = self.attributes
             is_kept = kept is not None and kept.value is self.document.get("attributes")
-            return kept.dump(self.document, "attributes") if kept and is_kept else dump_copy(self.document)
+            if kept is not None and is_kept:
+                return kept.dump(self.document, "attributes", self.text_depth)
+            return dump_in_pieces(self.document, self.text_depth, dump_copy)
         return dump_json({**self.document, "filters": self.document["filters"] or None})
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:

@@ -144,6 +144,8 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
     options, catalog, node = request.context.options, request.service.catalog, await request.open_node(path)
     if isinstance(node, ArrayNode) and (query.search is not None or query.table):
         raise WrongKind(node.path, "array", "group")
+    if isinstance(node, ArrayNode):
+        request.expect(node, sum(map(len, node.metadata.stored_grid.edges)))
 
     def describe() -> tuple[str, bytes]:
         if isinstance(node, ArrayNode):
@@ -152,8 +154,7 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
             array = catalog.with_inherited(array) if query.decode == "cf" else array
             if query.decode == "cf":
                 document["decoded"] = array.decoder.document(array.attributes)
-            depth = 0 if array.metadata.coding_of is None else 5  # to the chunk lengths of a rectilinear grid
-            return document_etag(array, field=query.field), json_body(document, depth)
+            return document_etag(array, field=query.field), json_body(document, array.metadata.text_depth)
         listed = NO_CHILDREN
         if query.search is not None:
             listed = find(catalog, node, query.search, limit=limit, page=most, cursor=query.cursor)
@@ -265,15 +266,16 @@ async def _node_answer(
     options, catalog = request.context.options, request.service.catalog
 
     def describe() -> Response:
-        whole = catalog.complete(node)
+        whole, depth = catalog.complete(node), 0
         if isinstance(whole, ArrayNode):
             document, tag = array_document(whole, options, request.root_path), document_etag(whole)
+            depth = whole.metadata.text_depth
         else:
             children = catalog.children(whole, limit=options.max_listed)
             document, tag = group_document(whole, children, request.root_path), document_etag(whole, children)
         if kept is not None and kept.count:
             document["kept"] = asdict(kept)
         headers = ((b"etag", tag.encode()), (b"location", location))
-        return json_response(document, status=status, headers=headers)
+        return json_response(document, status=status, headers=headers, depth=depth)
 
     return await request.run(describe)  # the time grows with the attributes
