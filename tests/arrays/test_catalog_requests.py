@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,21 @@ def test_large_attributes_are_not_read_again_when_another_document_changes(tmp_p
     assert "a/.zattrs" not in store.gets
     (tmp_path / "a" / ".zattrs").write_text("{}")
     assert service.catalog.open_array("data/a").attributes == {}
+
+
+def test_a_document_is_read_and_parsed_once_for_all_who_open_its_node_at_the_same_time(tmp_path: Path) -> None:
+    """Of a large one, each parse keeps the interpreter from all other threads."""
+    zarr_array(tmp_path, np.arange(4), (2,))
+    together = threading.Barrier(4, timeout=60)
+
+    class Store(CountingStore):
+        def before(self, operation: str, keys: Sequence[str]) -> None:  # noqa: ARG002
+            if operation == "versions":
+                together.wait()
+
+    store = Store(local_store(tmp_path))
+    catalog = Catalog([MountedStore("data", store)])
+    with ThreadPoolExecutor(4) as threads:
+        opened = [*threads.map(catalog.open_array, ["data/a"] * 4)]
+    assert all(array is opened[0] for array in opened)
+    assert sorted(store.gets) == ["a/.zarray", "a/.zattrs"]

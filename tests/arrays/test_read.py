@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -282,3 +283,21 @@ def test_a_slab_projects_its_own_chunks_only(tmp_path: Path, monkeypatch: pytest
 
     assert max(asked) == 128 // 4
     assert body == values.tobytes()
+
+
+def test_a_shard_that_is_not_stored_is_filled_without_a_look_at_its_chunks(tmp_path: Path) -> None:
+    shape = (1, 1_000_000)
+    zarr.create_array(
+        str(tmp_path / "a"), shape=shape, chunks=(1, 2), shards=shape, dtype="u1", fill_value=7, zarr_format=3
+    )
+    with service_on(tmp_path) as service:
+        plan = service.reader.look_up(plan_items(service.reader, open_array(service), (slice(None), slice(5, None, 3))))
+        tracemalloc.start()
+        try:
+            values, cost = np.empty(plan.shape, plan.dtype), ReadCost()
+            service.reader.read(plan, cost=cost, out=values)
+            assert tracemalloc.get_traced_memory()[1] < 2_000_000  # of 333,332 chunks
+        finally:
+            tracemalloc.stop()
+    assert (values == 7).all()
+    assert (cost.touched, cost.cached) == (333_332, 333_332)

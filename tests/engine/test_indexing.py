@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import math
+import tracemalloc
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -301,3 +304,57 @@ def _assert_runs_hold_points(projections: list[PointProjection], case: Case) -> 
     for projection in projections:
         runs = projection.item_runs(case.grid.chunks, case.order)
         assert {i for run in runs for i in range(*run)} == set(numbers[projection.inside].flat)
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    """The most memory that ``work`` allocates at a time, in bytes."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shard", [2, 200])
+@pytest.mark.parametrize("items", [(0, slice(None, None, -1)), ([0], slice(1, None, 2))])
+def test_projections_of_many_chunks_are_not_held_at_once(items: tuple[SelectionItem, ...], shard: int) -> None:
+    """They would be a million live objects, through which the collector walks while all threads stand still."""
+    grid, stored = ChunkGrid((1, 100_000), (1, 2)), ChunkGrid((1, 100_000), (1, shard))
+    selection = normalise(items, grid.shape)
+
+    def count() -> None:
+        projections = (part for group in project_stored(selection, grid, stored) for part in group.parts)
+        assert sum(1 for _ in projections) == 50_000
+
+    assert peak_of(count) < 2_000_000
+
+
+def test_many_points_are_projected_as_arrays_of_numbers() -> None:
+    grid, stored = ChunkGrid((100_000,), (2,)), ChunkGrid((100_000,), (200,))
+    before = len(gc.get_objects())
+
+    points = project_points([np.arange(100_000)[::-1]], grid, stored)
+
+    assert len(points) == 50_000
+    assert len(gc.get_objects()) < before + 1000
+
+
+@given(cases(), st.integers(1, 3), st.integers(0, 20))
+def test_points_are_grouped_by_the_object_that_their_chunks_are_in(case: Case, times: int, count: int) -> None:
+    grid = case.grid
+    stored = replace(grid, chunks=tuple([size * times for size in grid.chunks]))
+    count *= bool(case.array.size)
+    draws = np.random.default_rng(count)
+    coordinates = [draws.integers(0, size, count) if count else np.empty(0, np.int64) for size in grid.shape]
+
+    points = project_points(coordinates, grid, stored)
+    objects = [
+        {tuple([coord // times for coord in part.coords]) for part in points.between(first, stop)}
+        for first, stop in itertools.pairwise(points.objects)
+    ]
+
+    assert all(len(coords) == 1 for coords in objects)
+    assert len({*itertools.chain(*objects)}) == len(objects)
+    positions = [int(position) for part in points for position in part.positions]
+    assert sorted(positions) == [*range(count if grid.shape else 1)]

@@ -28,8 +28,9 @@ def test_values_survive_exactly(value: Any) -> None:
 
 @given(_VALUES, st.integers(0, 9))
 def test_a_document_in_pieces_is_the_same(value: Any, depth: int) -> None:
-    value = {"short": value, "long": [value] * 20_001, "longer": [[depth] * 25_000]}
+    value = {"short": value, "long": [value] * 20_001, "longer": [[depth] * 25_000, [2**70] * 10_001, [True, 1]]}
     assert dump_in_pieces(value, depth) == dump_json(value)
+    assert dump_in_pieces({"nan": [math.nan]}, depth, dump_copy) == b'{"nan":[NaN]}'
 
 
 @given(_VALUES, _VALUES, st.text('a"\\é', max_size=2))
