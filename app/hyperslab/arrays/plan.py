@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -48,10 +49,12 @@ class ChunkVersions(NamedTuple):
     hashes: NDArray[np.int64] | None = None
 
     def holds(self, coords: Coords, version: str | None) -> bool:
-        """Whether a chunk has this version, by the hashes."""
+        """Whether a chunk has this version, by the hashes. It never lets go of Python's lock: for microseconds, that
+        would wake the event loop, and let it wait again from the start."""
         assert self.hashes is not None
-        wanted = hash((coords, version))
-        return bool(self.hashes.take(np.searchsorted(self.hashes, wanted), mode="clip") == wanted)
+        hashes, wanted = self.hashes.data, hash((coords, version))
+        place = bisect_left(hashes, wanted)
+        return place < len(hashes) and hashes[place] == wanted
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -247,7 +247,8 @@ def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> 
         for part in project(selection, grid):
             yield StoredParts(part.coords, (part,), 1)
     elif 0 not in selection.shape:
-        axes = [*map(_shards_along, selection.axes, grid.axes, stored.axes)]
+        by_shard = [*map(_ShardAxes, selection.axes, grid.axes, stored.axes)]
+        axes = [along if _is_long(along.axis, along.chunks) else tuple(along) for along in by_shard]
         strided = not any(isinstance(axis, ListAxis) for axis in selection.axes)
         for shard in _product(axes):
             coords, chunks = tuple([along.part.coord for along in shard]), math.prod([along.count for along in shard])
@@ -342,12 +343,6 @@ def _axis_parts(axis: Axis, chunks: GridAxis) -> Iterable[AxisPart]:
     """The parts of a selection along one axis: a tuple, or lazy if there are many."""
     parts = _AxisParts(axis, chunks)
     return parts if _is_long(axis, chunks) else tuple(parts)
-
-
-def _shards_along(axis: Axis, chunks: GridAxis, shards: GridAxis) -> Iterable[ShardAxis]:
-    """The selection along one axis, by shard: a tuple, or lazy if there are many chunks."""
-    by_shard = _ShardAxes(axis, chunks, shards)
-    return by_shard if _is_long(axis, chunks) else tuple(by_shard)
 
 
 def _is_long(axis: Axis, chunks: GridAxis) -> bool:
