@@ -89,17 +89,13 @@ def dump_in_pieces(value: Any, depth: int, dump: Callable[[Any], bytes] = dump_j
     if depth and isinstance(value, list):
         if len(value) <= (step := 10_000) and {*map(type, value)} != {int}:
             return b"[" + b",".join([dump_in_pieces(item, depth - 1, dump) for item in value]) + b"]"
-        parts = [_dump_items(value[start : start + step], dump)[1:-1] for start in range(0, len(value), step)]
-        return b"[" + b",".join(parts) + b"]"
+        parts = [value[start : start + step] for start in range(0, len(value), step)]
+        try:  # five times as fast for integers, such as a million lengths of chunks
+            texts = [orjson.dumps(part) if {*map(type, part)} == {int} else dump(part) for part in parts]
+        except TypeError:  # an integer beyond 64 bits
+            texts = [*map(dump, parts)]
+        return b"[" + b",".join([text[1:-1] for text in texts]) + b"]"
     return dump(value)
-
-
-def _dump_items(items: list[Any], dump: Callable[[Any], bytes]) -> bytes:
-    """As ``dump``, five times as fast for integers, such as a million lengths of chunks."""
-    if {*map(type, items)} == {int}:
-        with suppress(TypeError):  # an integer beyond 64 bits
-            return orjson.dumps(items)
-    return dump(items)
 
 
 def distinct(text: bytes) -> bytes:
