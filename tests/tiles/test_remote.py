@@ -19,7 +19,7 @@ PLAIN = parse_query([])
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows are looked at again for every tile."""
-    monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 1e-9)
+    monkeypatch.setattr("hyperslab.tiles.statistics.SECONDS", 1e-9)
 
 
 def ramp(*shape: int) -> np.ndarray:
@@ -87,7 +87,7 @@ def test_a_window_that_changes_changes_the_tag_of_tiles_elsewhere(tmp_path: Path
 
 
 def test_windows_of_remote_pictures_last_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 1e6)
+    monkeypatch.setattr("hyperslab.tiles.statistics.SECONDS", 1e6)
     write_array(tmp_path / "a", ramp(64, 64))
 
     with remote_tiles(tmp_path) as (tiles, store):

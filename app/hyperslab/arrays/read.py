@@ -141,6 +141,21 @@ class Reader:
             found = [np.stack([axis.origins(coords[:, i]) for i, axis in enumerate(axes)], axis=1)]
         return np.concatenate([np.zeros((0, array.metadata.rank), np.int64), *found])
 
+    def are_stored(self, array: ArrayNode, versions: Mapping[Coords, str | None], items: NDArray) -> NDArray:
+        """Which items, ``(n, rank)``, lie in what the stored objects of these versions have, as of `stored_pieces`."""
+        grid = array.metadata.stored_grid
+        owners, owner_of = np.unique(
+            np.stack([axis.cells(items[:, i]) for i, axis in enumerate(grid.axes)], axis=1), axis=0, return_inverse=True
+        )
+        known = [versions.get(tuple(owner)) for owner in owners.tolist()]
+        stored: NDArray = np.array([version is not None for version in known])[owner_of]
+        if array.metadata.levels:
+            shards = ShardReader(array, None, self.cache, Caching.NEVER)
+            for i, version in enumerate(known):
+                if version is not None:
+                    stored[owner_of == i] = shards.holds(tuple(owners[i].tolist()), version, items[owner_of == i])
+        return stored
+
     def check_chunk(self, array: ArrayNode, *, writing: bool = False) -> None:
         """Raise `TooLarge` if a decoded chunk is above the configured limit of memory; for ``writing`` also if a shard
         is.

@@ -208,6 +208,14 @@ class ShardReader(ChunkReader):
             return np.zeros((0, len(coords)), np.int64)
         return shard.levels[0].origins(top.entries) + np.array(shard.origin, np.int64)
 
+    def holds(self, coords: Coords, version: str, items: NDArray) -> NDArray:
+        """Whether the shard at ``coords`` has the chunks, or nested shards, of some items of it, ``(n, rank)``."""
+        shard = self._shard(coords, len(items))
+        top = self._top(shard, version)[0]
+        if top is None:
+            return np.zeros(len(items), bool)
+        return shard.levels[0].holds(top.entries, items - np.array(shard.origin, np.int64))
+
     def _split(
         self, parts: Iterable[Projection], most: int
     ) -> Iterator[tuple[Iterable[Projection], ChunkBlock | None]]:

@@ -69,6 +69,11 @@ class ShardLevel:
         places = np.unravel_index(there, [counts[axis] for axis in self.axes])
         return np.stack([places[self.axes.index(axis)] * size for axis, size in enumerate(self.chunks)], axis=1)
 
+    def holds(self, index: Index, items: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether a shard has the chunks, or nested shards, of some items of it, ``(n, rank)``."""
+        stored: NDArray[np.bool_] = (index[self.positions(items)] != _ABSENT).any(axis=1)
+        return stored
+
     def parse_index(self, data: Buffer, key: str) -> Index:
         """The index from its stored bytes; raises `ChunkCorrupt`."""
         if len(data) != self.index_nbytes:

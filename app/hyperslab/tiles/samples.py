@@ -87,14 +87,14 @@ class StoredCells:
         known = {axis: place for axis, place in places.items() if place is not None}
         middle = [axis for axis in free if axis in frame.at_middle]
         if len(known) == len(places):
-            pieces = self.pieces(array, known, 256)
-            if pieces is None:
-                return frame.indices
-            some = pieces[:: max(1, len(pieces) // _READ)][:_READ]
-            if len(some) and (
-                not middle or any(self._data_in(frame, level, piece, known, {}) is not None for piece in some)
-            ):
-                return frame.indices
+            for most in (4, 256):  # of an array that is full, a few tell
+                pieces = self.pieces(array, known, most)
+                if pieces is None:
+                    return frame.indices
+                some = pieces[:: max(1, len(pieces) // _READ)][:_READ]
+                places_of = (self._data_in(frame, level, piece, known, {}) for piece in some)
+                if len(pieces) and (not middle or any(place is not None for place in places_of)):
+                    return frame.indices
         named = {axis: place for axis, place in known.items() if axis not in free}
         pieces = self.pieces(array, named)
         if pieces is None or not len(pieces):
@@ -159,7 +159,7 @@ class StoredCells:
         metadata = array.metadata
         grid = metadata.stored_grid
         if metadata.levels:
-            most = max(1, min(_READ, _INDEX_BYTES // metadata.levels[0].index_nbytes))
+            most = max(1, min(most, _READ, _INDEX_BYTES // metadata.levels[0].index_nbytes))
         counts = [1 if axis in fixed else number for axis, number in enumerate(grid.counts)]
         firsts = [grid.axes[axis].locate(fixed[axis])[0] if axis in fixed else 0 for axis in range(len(counts))]
         places = np.ndindex(*counts) if prod(counts) <= most else dict.fromkeys(islice(_spread(counts), most))
@@ -173,23 +173,23 @@ class StoredCells:
         near = [coords for coords in objects if all(coords[axis] == firsts[axis] for axis in fixed)]
         return self._pieces_of(array, near[:: max(1, len(near) // most)][:most], fixed)
 
-    def _pieces_of(
-        self, array: ArrayNode, objects: Sequence[Coords], fixed: Mapping[int, int] | None = None
-    ) -> NDArray | None:
+    def _pieces_of(self, array: ArrayNode, objects: Sequence[Coords], fixed: Mapping[int, int]) -> NDArray | None:
+        try:
+            pieces = self._reader.stored_pieces(*self._versions(array, objects))
+        except ChunkCorrupt:
+            return None
+        for axis, (size, end) in enumerate(zip(_sizes(array), array.metadata.shape, strict=True)):
+            index, first = fixed.get(axis), pieces[:, axis]
+            pieces = pieces[first < end if index is None else (first <= index) & (index < first + size)]
+        return pieces
+
+    def _versions(self, array: ArrayNode, objects: Sequence[Coords]) -> tuple[ArrayNode, Mapping[Coords, str | None]]:
+        """The versions of stored objects, and the array with the keys under which they lie."""
         keys = [*map(array.chunk_key, objects)]
         versions = dict(zip(objects, array.mount.versions.look_up(array.prefix, keys), strict=True))
         absent = [coords for coords, version in versions.items() if version is None]
         moved = elsewhere(array, absent) if absent else None
-        if moved is not None:
-            return self._pieces_of(moved, objects, fixed)
-        try:
-            pieces = self._reader.stored_pieces(array, versions)
-        except ChunkCorrupt:
-            return None
-        for axis, (size, end) in enumerate(zip(_sizes(array), array.metadata.shape, strict=True)):
-            index, first = (fixed or {}).get(axis), pieces[:, axis]
-            pieces = pieces[first < end if index is None else (first <= index) & (index < first + size)]
-        return pieces
+        return (array, versions) if moved is None else self._versions(moved, objects)
 
     def stored_boxes(
         self, array: ArrayNode, boxes: list[list[SelectionItem]], fixed: Mapping[int, int], shape: Sequence[int]
@@ -200,13 +200,13 @@ class StoredCells:
         if is_whole or array.head is not None or (array.mount.is_remote and not array.metadata.levels):
             return boxes
         firsts: list[list[Any]] = [[item.start if isinstance(item, slice) else item for item in box] for box in boxes]
-        grid, ids = array.metadata.stored_grid, _ids(array, np.array(firsts, np.int64))
-        objects = dict.fromkeys(
-            tuple([axis.locate(item)[0] for axis, item in zip(grid.axes, first, strict=True)]) for first in firsts
-        )
-        near = self._pieces_of(array, [*objects])
-        stored = set[tuple[int, ...]]() if near is None else {*map(tuple, _ids(array, near).tolist())}
-        is_sparse = 2 * sum(tuple(piece) in stored for piece in ids.tolist()) < len(boxes)
+        items, grid = np.array(firsts, np.int64), array.metadata.stored_grid
+        owners = np.stack([axis.cells(items[:, i]) for i, axis in enumerate(grid.axes)], axis=1)
+        array, versions = self._versions(array, [*dict.fromkeys(map(tuple, owners.tolist()))])
+        try:
+            is_sparse = 2 * np.count_nonzero(self._reader.are_stored(array, versions, items)) < len(boxes)
+        except ChunkCorrupt:
+            return boxes
         pieces = self.pieces(array, fixed) if is_sparse else None
         if pieces is None or not len(pieces):
             return boxes
@@ -224,12 +224,7 @@ class StoredCells:
         array, versions = plan.array, plan.versions or {}
         if array.head is not None or not (array.metadata.levels or None in versions.values()):
             return None
-        try:
-            pieces = self._reader.stored_pieces(array, versions)
-        except ChunkCorrupt:
-            return None
-        ids, inside = _ids(array, pieces), np.ones(len(pieces), bool)
-        columns, places, shape = list[NDArray](), list[NDArray](), list[int]()
+        columns, firsts = list[NDArray](), list[NDArray]()
         for axis, chosen in enumerate(plan.selection.axes):
             if isinstance(chosen, IndexAxis):
                 items = np.array([chosen.index])
@@ -237,30 +232,25 @@ class StoredCells:
                 items = chosen.indices
             else:
                 items = chosen.start + chosen.step * np.arange(chosen.count)
-            own, column = np.unique(_ids_along(array, axis, items), return_inverse=True)
-            place = np.minimum(np.searchsorted(own, ids[:, axis]), len(own) - 1)
-            inside &= own[place] == ids[:, axis]
-            columns, places, shape = [*columns, column], [*places, place], [*shape, len(own)]
-        there = np.zeros(shape, bool)
-        there[tuple(place[inside] for place in places)] = True
+            sizes = _sizes(array)[axis]
+            pieces = items // sizes if array.metadata.levels else array.metadata.grid.axes[axis].cells(items)
+            _, first, column = np.unique(pieces, return_index=True, return_inverse=True)
+            columns, firsts = [*columns, column], [*firsts, items[first]]
+        shape = [len(first) for first in firsts]
+        try:
+            each = np.stack([axis.ravel() for axis in np.meshgrid(*firsts, indexing="ij")], axis=1)
+            there = self._reader.are_stored(array, versions, each).reshape(shape)
+        except ChunkCorrupt:
+            return None
+        if there.all():
+            return None
         mask: Mask = there[np.ix_(*columns)].reshape(plan.selection.shape)
-        return None if mask.all() else mask
+        return mask
 
 
 def _sizes(array: ArrayNode) -> tuple[int, ...]:
     """The shape of what `Reader.stored_pieces` tells."""
     return array.metadata.levels[0].chunks if array.metadata.levels else array.metadata.chunks
-
-
-def _ids(array: ArrayNode, items: NDArray) -> NDArray:
-    """The piece of each item, along each axis."""
-    return np.stack([_ids_along(array, axis, items[:, axis]) for axis in range(items.shape[1])], axis=1)
-
-
-def _ids_along(array: ArrayNode, axis: int, items: NDArray) -> NDArray:
-    if array.metadata.levels:
-        return items // _sizes(array)[axis]
-    return array.metadata.grid.axes[axis].cells(items)
 
 
 def sampled_level(image: Image, finer: int) -> Level:
