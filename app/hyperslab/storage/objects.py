@@ -456,7 +456,8 @@ class ObjectStore(Store):
                 result = obstore.get(self._client, path, options={"head": True})
             except FileNotFoundError:
                 return True
-            return result.meta["size"] > 0 or result.attributes.get("hdi_isfolder") == "true"
+            marks = [result.attributes.get(name) for name in ("hdi_isfolder", "is_directory")]
+            return result.meta["size"] > 0 or "true" in marks
 
         return self._call(self._key(path), ask)
 
