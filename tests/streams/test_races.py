@@ -26,7 +26,7 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.create import Creator
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.asgi import create_app
-from hyperslab.errors import InDoubt, Overloaded, StoreError, StoreFull
+from hyperslab.errors import HyperslabError, InDoubt, Overloaded, StoreError, StoreFull, WriteConflict
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage.base import Store
 from hyperslab.storage.conditional import ConditionalPuts
@@ -36,7 +36,7 @@ from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.service import Streams, Upload
 from hyperslab.streams.tail import TailLog
 from hyperslab.streams.tails import FolderTail, Tails
-from hyperslab.streams.writer import ArrayCommits
+from hyperslab.streams.writer import ArrayCommits, ArrayFence
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
 from tests.server import running_server, wait_until
@@ -573,3 +573,25 @@ def test_no_request_of_a_discard_that_takes_effect_late_removes_the_next_stream(
                     request.method, f"{s3_server.url}{request.path}", headers=request.headers, content=request.body
                 )
             assert Sender(client, "lab/run", "a").state()["offset"] == len(data)
+
+
+@pytest.mark.parametrize("error", [StoreError("lab", "run", "it failed"), WriteConflict("run", "others came first")])
+def test_a_finish_that_fails_before_it_can_say_so_loses_no_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: HyperslabError
+) -> None:
+    """Where the record of the stream cannot be read, say, or others come first at each attempt."""
+    model, url = Model({"key": "a", **ARRAYS["frames"]}), "/v1/stream/lab/run"
+    frames = frames_of(model, 2)
+    model.frames = [*frames]
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        assert sender.patch(b"".join(frame.tobytes() for frame in frames), 0).status_code == 204
+        with monkeypatch.context() as failing:
+            failing.setattr(ArrayFence, "change_tail", Mock(side_effect=error))
+            answers = [client.post(f"{url}/flush"), client.delete(f"{url}?finish=true")]
+        finished = client.delete(f"{url}?finish=true").json()
+
+        assert [answer.json().get("code") for answer in answers] == [error.code] * 2
+        assert (finished["state"], finished["arrays"]["a"]["error"]) == ("finished", None)
+        check_reads(sender, model, final=True)

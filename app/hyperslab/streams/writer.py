@@ -76,10 +76,17 @@ class Writers:
         return ArrayWriter(ArrayFence(self, stream, array, epoch))
 
     def each(self, stream: Stream, work: Callable[[ArrayWriter], None]) -> None:
-        """Do work on each array; where it fails, that is the array's error."""
+        """Do work on each array; where it fails, that is the array's error. Raises the first that is not recorded."""
+        errors = dict[str, HyperslabError]()
         for array in stream.plan.arrays:
-            with suppress(HyperslabError):
+            try:
                 work(self.of(stream, array))
+            except HyperslabError as error:
+                errors[array.key] = error
+        record = self.records.change(stream).record if errors else stream.record
+        for key, failure in errors.items():
+            if record.array(key).error is None:
+                raise failure
 
     def missing(self, stream: Stream, *found: Progress) -> list[list[tuple[int, int]]]:
         """Missing frames of arrays, as sorted disjoint ranges. The record is read again, for those that moved to chunks
