@@ -224,6 +224,19 @@ def test_transformations_that_make_no_pyramid_are_named(
     assert found["levels"][1]["factor"] == [2, 2]
 
 
+@pytest.mark.parametrize("version", ["0.3", "0.4"])
+def test_axes_that_are_names_belong_to_version_3(tmp_path: Path, tiles: Tiles, version: str) -> None:
+    write_image(tmp_path / "a", [np.zeros((3, 8, 8), "u2")], "cyx")
+    attributes = json.loads((tmp_path / "a" / ".zattrs").read_text())
+    attributes["multiscales"][0] |= {"version": version, "axes": ["c", "y", "x"]}
+    write_attributes(tmp_path / "a", attributes)
+
+    found = info(tiles, "data/a")
+
+    assert (found["channel_axis"], found["plane"]) == ("c", ["y", "x"])
+    assert len(found["problems"]) == (version == "0.4")
+
+
 @pytest.mark.parametrize(("names", "expected"), [
     ("zcyx", ["level '0' has the dimensions z, c, y, x, the axes are c, z, y, x"]),
     ("czyx", []),

@@ -438,6 +438,8 @@ def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | N
         if axis.name in [other.name for other in axes[:i]]:
             members[i].report(f"{shown(axis.name)} is there twice")
             axes[i] = replace(axis, name=f"d{i}")
+    if version in _WITH_SCALES and any(isinstance(member.value, str) for member in members):
+        entry["axes"].report("names, as in version 0.3, where objects are expected")
     spatial = sum(axis.type == "space" for axis in axes)
     if version == "0.9":  # any number of any axes
         pass
