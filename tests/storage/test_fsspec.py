@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
 from typing import ClassVar
@@ -192,3 +193,21 @@ class TestRedirects:
                 with pytest.raises(errors.StoreError):
                     open_store(config)
                 assert set(asked) == {"127.0.0.1/a.zip"}
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
+def test_an_archive_of_the_folder_that_one_is_in_has_the_keys_of_that_folder(tmp_path: Path, name: str) -> None:
+    """``tar cf a.tar .`` and `shutil.make_archive` name its members ``./g/.zgroup``."""
+    (tmp_path / "root" / "g").mkdir(parents=True)
+    (tmp_path / "root" / "g" / ".zgroup").write_bytes(b"1")
+    if name == "a.zip":
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.write(tmp_path / "root" / "g" / ".zgroup", "./g/.zgroup")
+    else:
+        shutil.make_archive(str(tmp_path / "a"), name[2:].replace("tar.gz", "gztar"), tmp_path / "root")
+    kind = "zip" if name == "a.zip" else "tar"
+
+    for url, prefix in ((f"{kind}::{tmp_path / name}", "g/"), (f"{kind}://g::{tmp_path / name}", "")):
+        store = open_store(StoreConfig("x", url))
+        assert [entry.key for entry in store.list_prefix("")] == [f"{prefix}.zgroup"]
+        assert store.get(f"{prefix}.zgroup") is not None

@@ -247,6 +247,9 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
     """The file system and path of a URL."""
     try:
         fs, root = fsspec.core.url_to_fs(config.url, skip_instance_cache=True, **_arguments(config))
+        is_archive = isinstance(fs, AbstractArchiveFileSystem)
+        if is_archive and [name.rstrip("/") for name in fs.ls("", detail=False)] == ["."]:  # by `tar cf x.tar .`
+            root = f"./{root}".rstrip("/")
     except (ImportError, ValueError, TypeError) as error:
         reason = redacted(str(error), config.options.values())
         raise BadDefinition("url", f"{public_url(config.url)!r} cannot be opened ({reason})") from error
@@ -258,7 +261,7 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
         raise StoreError(config.name, "", reason) from error
     read_only = {"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"}
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    if config.writable and (isinstance(fs, AbstractArchiveFileSystem) or protocols & read_only):
+    if config.writable and (is_archive or protocols & read_only):
         raise BadDefinition("writable", f"{sorted(protocols)[0]}:// is a read-only store")
     if hasattr(fs, "dircache"):
         fs.dircache.use_listings_cache = False  # listings must be current
