@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
+from hyperslab.errors import StoreDenied
+from hyperslab.storage.base import Entry
 from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.service import TilePlace
 from tests.tiles.remote import remote_tiles
@@ -52,6 +55,29 @@ def test_a_window_asks_for_the_versions_of_its_chunks_once(tmp_path: Path) -> No
 
     assert not found["exact"]
     assert [len(keys) for keys in store.lookups if is_of_chunks(keys)] == [16]
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_what_is_stored_of_many_shards_takes_few_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, denied: bool
+) -> None:
+    """Of 512 shards one is there, with a single chunk; some buckets deny the list that would tell which."""
+    array = zarr.create_array(
+        tmp_path / "a", shape=(256, 1024, 1024), chunks=(8, 32, 32), shards=(32, 128, 128), dtype="u2", fill_value=0
+    )
+    array[200:204, 1000:1010, 900:910] = 700
+
+    def deny(*_: object) -> Iterator[Entry]:
+        raise StoreDenied("data", "list", "not allowed")
+
+    with remote_tiles(tmp_path) as (tiles, store):
+        if denied:
+            monkeypatch.setattr(store, "list_prefix", deny)
+        found = info_document(tiles, tiles.images.open("data/a"), PLAIN, "", "")
+
+    assert found["rescale_auto"] == ([0, 1] if denied else [0, 700])
+    assert 200 <= found["selection"]["d0"] < 204 or denied
+    assert sum(map(len, store.lookups)) < 500
 
 
 @pytest.mark.usefixtures("always")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count, islice
 from math import ceil, prod
@@ -22,7 +23,7 @@ from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.selection import IndexAxis, ListAxis, normalise
-from hyperslab.errors import ChunkCorrupt
+from hyperslab.errors import ChunkCorrupt, StoreDenied
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image, Level
 from hyperslab.tiles.pyramid import level_index
@@ -168,8 +169,10 @@ class StoredCells:
         store = array.mount.store
         if pieces is None or len(pieces) or prod(counts) <= most or not store.capabilities.listable:
             return pieces
-        listed = islice(store.list_prefix(array.prefix, []), MAX_CHUNKS)  # of few, none may be in the sample
-        objects = [coords for entry in listed if (coords := grid.parse_key(entry.key[len(array.prefix) :])) is not None]
+        keys = list[str]()
+        with suppress(StoreDenied):  # of few, none may be in the sample
+            keys = [entry.key[len(array.prefix) :] for entry in islice(store.list_prefix(array.prefix, []), MAX_CHUNKS)]
+        objects = [coords for key in keys if (coords := grid.parse_key(key)) is not None]
         near = [coords for coords in objects if all(coords[axis] == firsts[axis] for axis in fixed)]
         return self._pieces_of(array, near[:: max(1, len(near) // most)][:most], fixed)
 
