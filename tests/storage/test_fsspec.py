@@ -195,7 +195,7 @@ class TestRedirects:
                 assert set(asked) == {"127.0.0.1/a.zip"}
 
 
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz", "a.zip"])
 def test_an_archive_of_the_folder_that_one_is_in_has_the_keys_of_that_folder(tmp_path: Path, name: str) -> None:
     """``tar cf a.tar .`` and `shutil.make_archive` name its members ``./g/.zgroup``."""
     (tmp_path / "root" / "g").mkdir(parents=True)
@@ -204,9 +204,12 @@ def test_an_archive_of_the_folder_that_one_is_in_has_the_keys_of_that_folder(tmp
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.write(tmp_path / "root" / "g" / ".zgroup", "./g/.zgroup")
     else:
-        shutil.make_archive(str(tmp_path / "a"), name[2:].replace("tar.gz", "gztar"), tmp_path / "root")
+        shutil.make_archive(str(tmp_path / "a"), {"a.tar": "tar"}.get(name, f"{name[6:]}tar"), tmp_path / "root")
     kind = "zip" if name == "a.zip" else "tar"
 
+    unnamed = (tmp_path / name).rename(tmp_path / "b")
+    assert [entry.key for entry in open_store(StoreConfig("x", str(unnamed))).list_prefix("")] == ["g/.zgroup"]
+    unnamed.rename(tmp_path / name)
     for url, prefix in ((f"{kind}::{tmp_path / name}", "g/"), (f"{kind}://g::{tmp_path / name}", "")):
         store = open_store(StoreConfig("x", url))
         assert [entry.key for entry in store.list_prefix("")] == [f"{prefix}.zgroup"]

@@ -39,7 +39,8 @@ def open_store(config: StoreConfig) -> Store:
                 raise BadDefinition("url", f"{path!r} is a file, and neither a folder nor a zip or tar archive")
             from hyperslab.storage.fsspec import FsspecStore
 
-            return FsspecStore(replace(config, url=f"{kind}::{Path(path).absolute()}"))
+            options = {**(_compression_of(path) if kind == "tar" else {}), **config.options}
+            return FsspecStore(replace(config, url=f"{kind}::{Path(path).absolute()}", options=options))
         case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "memory":
             from hyperslab.storage.objects import ObjectStore
 
@@ -74,6 +75,14 @@ def kind_of_file(path: Path) -> str | None:
     if is_companion(path):
         return "TIFF"
     return "npy" if first[:6] == b"\x93NUMPY" else None
+
+
+def _compression_of(path: str) -> dict[str, str]:
+    """The option that says how a tar file is compressed, by its first bytes; fsspec goes by its name."""
+    with Path(path).open("rb") as file:
+        first = file.read(6)
+    known = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
+    return next(({"tar.compression": name} for magic, name in known.items() if first.startswith(magic)), {})
 
 
 def _archive_in(path: str) -> str | None:
