@@ -39,8 +39,10 @@ def open_store(config: StoreConfig) -> Store:
                 raise BadDefinition("url", f"{path!r} is a file, and neither a folder nor a zip or tar archive")
             from hyperslab.storage.fsspec import FsspecStore
 
-            options = {**(_compression_of(path) if kind == "tar" else {}), **config.options}
-            return FsspecStore(replace(config, url=f"{kind}::{Path(path).absolute()}", options=options))
+            protocol, options = kind
+            return FsspecStore(
+                replace(config, url=f"{protocol}::{Path(path).absolute()}", options={**options, **config.options})
+            )
         case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "memory":
             from hyperslab.storage.objects import ObjectStore
 
@@ -77,21 +79,16 @@ def kind_of_file(path: Path) -> str | None:
     return "npy" if first[:6] == b"\x93NUMPY" else None
 
 
-def _compression_of(path: str) -> dict[str, str]:
-    """The option that says how a tar file is compressed, by its first bytes; fsspec goes by its name."""
-    with Path(path).open("rb") as file:
-        first = file.read(6)
-    known = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
-    return next(({"tar.compression": name} for magic, name in known.items() if first.startswith(magic)), {})
-
-
-def _archive_in(path: str) -> str | None:
-    """The kind of archive that a file is by its content, whatever its name (``.zip``, ``.ozx``, …), if it is one."""
+def _archive_in(path: str) -> tuple[str, dict[str, str]] | None:
+    """The kind of archive that a file is by its content, whatever its name (``.zip``, ``.ozx``, ``.tgz``, …), if it is
+    one, and the options to open it: of its compression fsspec goes by the name."""
+    compressions = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
     try:
         with Path(path).open("rb") as file:
-            starts_as_zip = file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
-        if not starts_as_zip and tarfile.is_tarfile(path):
-            return "tar"
-        return "zip" if zipfile.is_zipfile(path) else None
+            first = file.read(6)
+        if not first.startswith((b"PK\x03\x04", b"PK\x05\x06")) and tarfile.is_tarfile(path):
+            names = [name for magic, name in compressions.items() if first.startswith(magic)]
+            return "tar", {"tar.compression": name for name in names}
+        return ("zip", {}) if zipfile.is_zipfile(path) else None
     except OSError as error:
         raise StoreError(path, "", f"it cannot be opened ({type(error).__name__})") from error
