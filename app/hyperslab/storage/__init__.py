@@ -87,8 +87,8 @@ def _archive_in(path: str) -> tuple[str, dict[str, str]] | None:
         with Path(path).open("rb") as file:
             first = file.read(6)
         if not first.startswith((b"PK\x03\x04", b"PK\x05\x06")) and tarfile.is_tarfile(path):
-            names = [name for magic, name in compressions.items() if first.startswith(magic)]
-            return "tar", {"tar.compression": name for name in names}
+            name = next((name for magic, name in compressions.items() if first.startswith(magic)), None)
+            return "tar", {} if name is None else {"tar.compression": name}
         return ("zip", {}) if zipfile.is_zipfile(path) else None
     except OSError as error:
         raise StoreError(path, "", f"it cannot be opened ({type(error).__name__})") from error
