@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -193,6 +194,20 @@ class TestRedirects:
                 with pytest.raises(errors.StoreError):
                     open_store(config)
                 assert set(asked) == {"127.0.0.1/a.zip"}
+
+
+@pytest.mark.parametrize("form", ["tar", "gztar", "zip"])
+def test_an_archive_gives_each_reader_its_own_value_however_many_read(tmp_path: Path, form: str) -> None:
+    values = {f"{number:03}": bytes([number]) * 20_000 for number in range(200)}
+    (tmp_path / "root").mkdir()
+    for key, value in values.items():
+        (tmp_path / "root" / key).write_bytes(value)
+    store = open_store(StoreConfig("x", shutil.make_archive(str(tmp_path / "a"), form, tmp_path / "root")))
+
+    with ThreadPoolExecutor(8) as pool:
+        stored = [*pool.map(store.get, values)]
+
+    assert [value and bytes(value.data) for value in stored] == [*values.values()]
 
 
 _FORMATS = {"a.tar": "tar", "a.tar.gz": "gztar", "a.tar.bz2": "bztar", "a.tar.xz": "xztar"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from hashlib import blake2b
+from threading import RLock
 from typing import Any, TypeVar
 
 import fsspec.core  # type: ignore[import-untyped]
@@ -57,6 +58,8 @@ class FsspecStore(Store):
         super().__init__(config, capabilities, concurrent=False)
         self._missing = missing_statuses(config.options)
         self._fs, self._root = _open(config)
+        # these have one file or connection for all readers, without a lock
+        self._one_at_a_time = RLock() if {"tar", "libarchive", "ftp"} & _protocols(self._fs) else nullcontext()
         self._root_seen = float("-inf")
         if config.writable:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
@@ -226,7 +229,8 @@ class FsspecStore(Store):
 
     def _do(self, key: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:
-            return call(*args, **kwargs)
+            with self._one_at_a_time:
+                return call(*args, **kwargs)
         except HyperslabError:
             raise
         except Exception as error:  # exceptions of any library
@@ -260,12 +264,15 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
         reason = f"it cannot be opened ({type(error).__name__})"
         raise StoreError(config.name, "", reason) from error
     read_only = {"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"}
-    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    if config.writable and (is_archive or protocols & read_only):
-        raise BadDefinition("writable", f"{sorted(protocols)[0]}:// is a read-only store")
+    if config.writable and (is_archive or _protocols(fs) & read_only):
+        raise BadDefinition("writable", f"{min(_protocols(fs))}:// is a read-only store")
     if hasattr(fs, "dircache"):
         fs.dircache.use_listings_cache = False  # listings must be current
     return fs, root
+
+
+def _protocols(fs: Any) -> set[str]:
+    return {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
 
 
 def _arguments(config: StoreConfig) -> dict[str, Any]:
