@@ -34,7 +34,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 
 PRIVATE_CONSTANTS = 231
 TEST_LINES = 57_981
-DOCUMENT_WORDS = 56_523
+DOCUMENT_WORDS = 56_606
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 28_223
 """Of all pages but those for developers, without examples."""
