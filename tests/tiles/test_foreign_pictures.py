@@ -518,6 +518,16 @@ def test_contrast_limits_are_those_of_what_is_stored(
     assert histogram_document(tiles, tiles.images.open("data/a"), parse_query([]))["max"] == 700
 
 
+@pytest.mark.parametrize(("rest", "side"), [(0, 64), (1, 10)])
+def test_cells_that_alone_differ_from_all_others_are_seen(tmp_path: Path, tiles: Tiles, rest: int, side: int) -> None:
+    """A chunk of one value alone is stored, or less than one cell in a thousand is another."""
+    array = zarr.create_array(str(tmp_path / "a"), shape=(8, 256, 256), chunks=(1, 64, 64), dtype="u2", fill_value=0)
+    array[...] = rest
+    array[5, :side, :side] = 300
+
+    assert info(tiles, "data/a")["rescale_auto"] == [rest, 300]
+
+
 def test_contrast_limits_of_an_array_of_whole_chunks_are_those_of_all_values(tmp_path: Path, tiles: Tiles) -> None:
     values = np.random.default_rng(1).integers(0, 60000, (64, 128, 128)).astype("u2")
     v3_array(tmp_path / "a", values, shards=(64, 128, 128))

@@ -89,8 +89,9 @@ class Sample:
 
     @property
     def auto(self) -> Window:
-        """The window from the first to the last of `PERCENTILES`; never empty."""
-        return widened(self.percentiles[0], self.percentiles[-1])
+        """The window from the first to the last of `PERCENTILES`, of all values if these are equal; never empty."""
+        low, high = self.percentiles[0], self.percentiles[-1]
+        return (low, high) if low < high else self.minmax
 
     @property
     def minmax(self) -> Window:
