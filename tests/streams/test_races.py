@@ -595,3 +595,28 @@ def test_a_finish_that_fails_before_it_can_say_so_loses_no_frame(
         assert [answer.json().get("code") for answer in answers] == [error.code] * 2
         assert (finished["state"], finished["arrays"]["a"]["error"]) == ("finished", None)
         check_reads(sender, model, final=True)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<u2"])
+def test_an_opening_beside_which_an_array_is_made_at_one_of_its_paths_is_refused_and_spares_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    arrays, create = [{"key": key, **ARRAYS["frames"]} for key in "abc"], Creator.create_array
+    node, values = "/v1/metadata/lab/run/b", np.ones((2, 11, 13), dtype)
+    definition = {"shape": [0, 11, 13], "chunks": [3, 4, 5], "dtype": dtype, "fill_value": 1.5 if dtype == "<f4" else 1}
+    with client_of(folder(tmp_path)) as client:
+
+        def late(creator: Creator, path: str, *others: Any, **options: Any) -> Any:
+            if path == "lab/run/b" and options:
+                monkeypatch.setattr(Creator, "create_array", create)
+                client.put(node, json={**definition, "dimension_separator": "/"}).raise_for_status()
+                client.post("/v1/append/lab/run/b", content=values.tobytes()).raise_for_status()
+            return create(creator, path, *others, **options)
+
+        monkeypatch.setattr(Creator, "create_array", late)
+        opening = client.put("/v1/stream/lab/run", json={"arrays": arrays})
+
+        assert (opening.status_code, opening.json()["path"]) == (409, "lab/run/b")
+        np.testing.assert_array_equal(Sender(client, "lab/run", "b").read("lab/run/b"), values)
+        assert [client.get(f"/v1/metadata/lab/run/{key}").status_code for key in "ac"] == [404, 404]
+        assert client.get("/v1/stream/lab/run").status_code == 404

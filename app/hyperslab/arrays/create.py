@@ -20,6 +20,7 @@ from hyperslab.arrays.delete import (
     unmark,
 )
 from hyperslab.arrays.documents import attributes_text, checked_attributes, merge_attributes, put_document
+from hyperslab.arrays.extent import with_own
 from hyperslab.arrays.lease import Permit, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
@@ -109,9 +110,11 @@ class Creator:
         mode: Mode = "create",
         foreign: bool = False,
         check: NodeCheck | None = None,
+        own: Mapping[str, Any] | None = None,
     ) -> NewNode:
         """Create an array from ``definition`` (the members of a node document), with all its ancestors. ``replace``
-        removes existing nodes, and with ``foreign`` all other keys too.
+        removes existing nodes, and with ``foreign`` all other keys too. ``own``: items of our own member, see
+        `with_own`.
 
         Raises `BadDefinition` before anything is stored, `NodeExists` if the mode does not allow the existing node.
         """
@@ -137,7 +140,7 @@ class Creator:
             return existing  # also for partial definitions
         asked = {**members, "dimension_names": names} if zarr_format == 3 else members
         attributes = {**with_units(members, attributes, zarr_format)}
-        metadata = checked(checked_document(asked, attributes))
+        metadata = with_own(checked(checked_document(asked, attributes)), **own or {})
         if zarr_format == 2:
             attributes = _with_dimension_names(attributes, names, metadata.rank)
         wanted = _Definition(zarr_format, metadata, attributes, check_fits)

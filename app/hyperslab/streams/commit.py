@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
@@ -29,6 +30,12 @@ from hyperslab.errors import ArrayFailed, HyperslabError, NodeNotFound, WriteCon
 from hyperslab.streams.heads import FirstHead, LevelHead, Rows, StreamMark
 from hyperslab.streams.layout import Level, StreamArray
 from hyperslab.streams.sessions import LARGE_SHARD
+
+
+def own_items(level: Level, mark: StreamMark) -> dict[str, Any]:
+    """Items of our own member of an array that a stream writes to."""
+    beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(level.stored_shape(mark.rows))]
+    return {"extent": beyond, "stream": asdict(mark)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ class Committer:
 
     def publish(self, array: StreamArray, mark: StreamMark, *, new: bool = False, final: bool = False) -> None:
         """Store the shape and the mark of a level, or if ``final`` the shape alone, unless another replica has stored
-        as many rows. ``new``: the level has just been created, and has no mark."""
+        as many rows. ``new``: the level has no mark."""
         level = array.levels[mark.level]
 
         def attempt() -> None:
@@ -118,8 +125,7 @@ class Committer:
                 node, stored = self.open(array, mark.level)
                 done = stored.rows >= mark.rows and not final
             metadata: ArrayMetadata = node.metadata.with_shape(level.stored_shape(mark.rows))
-            beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
-            metadata = with_own(metadata, extent=None if final else beyond, stream=None if final else asdict(mark))
+            metadata = with_own(metadata, **({"extent": None, "stream": None} if final else own_items(level, mark)))
             if not done:
                 publish_metadata(node, metadata)
 

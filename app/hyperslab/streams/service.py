@@ -40,6 +40,7 @@ from hyperslab.errors import (
 )
 from hyperslab.storage.base import VersionConflict
 from hyperslab.storage.keys import STREAM, as_prefix
+from hyperslab.streams.commit import own_items
 from hyperslab.streams.heads import Heads, StreamMark
 from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.record import Record, Records, Stream
@@ -375,7 +376,7 @@ class Streams:
                 yield node
 
     def _create_nodes(self, stream: Stream) -> None:
-        """Create all nodes that do not exist, and mark the arrays; again after a lost answer."""
+        """Create all nodes that do not exist, arrays with their marks; again after a lost answer."""
         retried(stream.path, partial(self._create_each, stream), after=InDoubt)
 
     def _create_each(self, stream: Stream) -> None:
@@ -385,8 +386,8 @@ class Streams:
                 self._creator.create_group(path, {}, zarr_format=plan.settings.zarr_format, mode="open")
         for array in plan.arrays:
             for level, wanted in enumerate(array.levels):
-                self._creator.create_array(wanted.path, wanted.definition, mode="open")
-                self._writers.committer.publish(array, StreamMark.of_level(stream, array, level), new=True)
+                own, check = own_items(wanted, StreamMark.of_level(stream, array, level)), partial(_check_own, stream)
+                self._creator.create_array(wanted.path, wanted.definition, mode="open", check=check, own=own)
         for path, attributes in reversed([*plan.groups.items()]):
             if attributes:
                 self._creator.change_attributes(path, attributes)
@@ -419,9 +420,9 @@ class Streams:
         return self._tails.open(stream.mount, array, row)[0]
 
     def _remove(self, stream: Stream, permit: Permit) -> None:
-        """Remove the nodes of a stream, then its keys. The caller holds its lock. Of a removal that was cut off, the
-        arrays without its mark are others that came since, and stay."""
-        is_first = stream.record.state != "discarding"
+        """Remove the nodes of a stream, then its keys. The caller holds its lock. Of an opening or a removal that was
+        cut off, the arrays without its mark are others that came since, and stay."""
+        is_first = stream.record.state not in ("discarding", "opening")
         if is_first:
             retried(stream.path, partial(self._mark, stream), after=InDoubt)
         stream = self._records.change(stream, lambda record: replace(record, state="discarding"))
@@ -429,21 +430,17 @@ class Streams:
         if self._records.change(stream).record.frames:
             remove_document(stream.mount, f"{stream.prefix}{FRAMES_DOCUMENT}", permit.check)
 
-        def check_own(node: Node | BrokenNode | None) -> None:
-            mark = StreamMark.of(node) if isinstance(node, ArrayNode) else None
-            if node is not None and (mark is None or mark.id != stream.record.id):
-                raise NodeExists(node.path, node.kind)
-
+        check = partial(_check_own, stream)
         for path in reversed(stream.record.made):
             is_group = path in stream.plan.groups
             with suppress(NodeNotFound, NodeExists):
-                self._creator.delete(path, recursive=not is_group, check=None if is_first or is_group else check_own)
+                self._creator.delete(path, recursive=not is_group, check=None if is_first or is_group else check)
         _remove_keys(stream.mount, stream.prefix, permit)
         self._sessions.remove(stream.path)
 
     def _mark(self, stream: Stream) -> None:
-        """Mark the arrays of a stream that have no mark: those of one that has ended, or whose opening was cut off. A
-        removal that is gone on with knows them by it."""
+        """Mark the arrays of a stream that have no mark: those of one that has ended. A removal that is gone on with
+        knows them by it."""
         for array in stream.plan.arrays:
             for number, level in enumerate(array.levels):
                 # of no rows: readers see the stored shape
@@ -526,6 +523,13 @@ class Streams:
         self._writers.each(stream, lambda writer: writer.commits.flush())
         self._records.change(stream, lambda each: replace(each, state="closed") if each.state == "open" else each)
         return 0.0
+
+
+def _check_own(stream: Stream, node: Node | BrokenNode | None) -> None:
+    """Raise `NodeExists` unless a node is an array with the mark of a stream."""
+    mark = StreamMark.of(node) if isinstance(node, ArrayNode) else None
+    if node is not None and (mark is None or mark.id != stream.record.id):
+        raise NodeExists(node.path, node.kind)
 
 
 def _remove_keys(mount: MountedStore, prefix: str, permit: Permit) -> None:
