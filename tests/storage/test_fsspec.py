@@ -196,13 +196,16 @@ class TestRedirects:
                 assert set(asked) == {"127.0.0.1/a.zip"}
 
 
-@pytest.mark.parametrize("form", ["tar", "gztar", "zip"])
-def test_an_archive_gives_each_reader_its_own_value_however_many_read(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("form", ["tar", "gztar", "zip", "filecache"])
+def test_each_reader_gets_its_own_value_however_many_read(tmp_path: Path, form: str) -> None:
     values = {f"{number:03}": bytes([number]) * 20_000 for number in range(200)}
     (tmp_path / "root").mkdir()
     for key, value in values.items():
         (tmp_path / "root" / key).write_bytes(value)
-    store = open_store(StoreConfig("x", shutil.make_archive(str(tmp_path / "a"), form, tmp_path / "root")))
+    url = f"filecache::file://{tmp_path / 'root'}"
+    if form != "filecache":
+        url = shutil.make_archive(str(tmp_path / "a"), form, tmp_path / "root")
+    store = open_store(StoreConfig("x", url))
 
     with ThreadPoolExecutor(8) as pool:
         stored = [*pool.map(store.get, values)]

@@ -58,8 +58,9 @@ class FsspecStore(Store):
         super().__init__(config, capabilities, concurrent=False)
         self._missing = missing_statuses(config.options)
         self._fs, self._root = _open(config)
-        # these have one file or connection for all readers, without a lock
-        self._one_at_a_time = RLock() if {"tar", "libarchive", "ftp"} & _protocols(self._fs) else nullcontext()
+        # these have one file, connection or index for all readers, without a lock
+        is_shared = _protocols(self._fs) & {"tar", "libarchive", "ftp", "filecache"}
+        self._one_at_a_time = RLock() if is_shared else nullcontext()
         self._root_seen = float("-inf")
         if config.writable:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
