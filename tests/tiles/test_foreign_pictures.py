@@ -261,6 +261,22 @@ def test_labels_that_are_listed_and_missing_are_named(tmp_path: Path, tiles: Til
     assert info(tiles, "data/a")["problems"] == ["labels: 'gone' is not there"]
 
 
+@pytest.mark.parametrize(("window", "expected"), [
+    ({"start": 10}, (10, 80)), ({"end": 50}, (5, 50)), ({"min": 7}, (7, 80)), ({"start": 90}, (90, 91)),
+    ({"end": 3}, (2, 3)),
+])  # fmt: skip
+def test_a_limit_that_stands_alone_is_used(
+    tmp_path: Path, tiles: Tiles, window: Json, expected: tuple[float, float]
+) -> None:
+    values = np.arange(5, 81, dtype="u2").reshape(1, 4, 19)
+    write_image(tmp_path / "a", [values], "cyx", {"omero": {"channels": [{"window": window}]}})
+
+    found = info(tiles, "data/a")
+
+    assert (found["channels"][0]["window"]["start"], found["channels"][0]["window"]["end"]) == expected
+    assert len(found["problems"]) == 1
+
+
 def ome_6(version: str, *steps: Json) -> Json:
     """As ngff-zarr 0.50 writes: the coordinate system that the datasets are transformed to is the second."""
     axes = [{**axis, **({} if axis["name"] == "c" else {"unit": "micrometer"})} for axis in axes_json("cyx")]

@@ -84,13 +84,15 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class OmeroChannel:
-    """Channel settings. ``color`` (six hexadecimal digits) and ``window`` are None if missing or broken."""
+    """Channel settings. ``color`` (six hexadecimal digits) and ``window`` are None if missing or broken; ``alone`` is
+    the start or the end of a window that lacks the other."""
 
     label: str
     color: str | None
     window: Window | None
     active: bool
     inverted: bool
+    alone: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,12 +541,14 @@ def _parse_channel(channel: Member) -> OmeroChannel:
     if channel.lenient(Member.object) is None:
         return OmeroChannel("", None, None, active=True, inverted=False)
     active, inverted = (channel[m].optional(Member.flag) for m in ("active", "inverted"))
+    window = channel["window"].optional(_parse_window)
     return OmeroChannel(
         label=_label(channel["label"].value),
         color=channel["color"].optional(_parse_colour),
-        window=channel["window"].optional(_parse_window),
+        window=window if isinstance(window, Window) else None,
         active=active is not False,
         inverted=bool(inverted),
+        alone=window if isinstance(window, tuple) else (None, None),
     )
 
 
@@ -560,8 +564,9 @@ def _parse_colour(colour: Member) -> str:
     return match[1].upper()
 
 
-def _parse_window(window: Member) -> Window:
-    """A window; of contrast limits and range, each end stands for the other's if that is missing or broken."""
+def _parse_window(window: Member) -> Window | tuple[float | None, float | None]:
+    """A window; of contrast limits and range, each end stands for the other's if that is missing or broken. A limit
+    that is left alone is reported."""
     low, high, start, end = (window[name].optional(Member.number) for name in ("min", "max", "start", "end"))
     wrong = None
     if start is not None and end is not None and start >= end:
@@ -570,6 +575,9 @@ def _parse_window(window: Member) -> Window:
         low = high = None
     start, end = low if start is None else start, high if end is None else end
     low, high = start if low is None else low, end if high is None else high
+    if wrong is None and (start is None) != (end is None):
+        window.report(f"{'start' if start is None else 'end'} is missing, and taken from the data")
+        return start, end
     if start is None or end is None or low is None or high is None or start >= end or low >= high:
         raise window.error(wrong or "neither start and end nor min and max can be used")
     if wrong is not None:

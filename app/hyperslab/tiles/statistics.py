@@ -140,7 +140,17 @@ class Statistics:
                     return sample.minmax if rescale == "minmax" else sample.auto, True
             return damaged[subject.key], True
 
-        windows = frame.image.mount.each(window, channels, cancel)
+        def limited(requested: tuple[int, Rescale | None]) -> tuple[Window | ChunkCorrupt, bool]:
+            limits, sampled = window(requested)
+            facts = channel_facts(frame, requested[0]) if requested[1] is None else None
+            start, end = (None, None) if facts is None or isinstance(limits, ChunkCorrupt) else facts.alone
+            if isinstance(limits, tuple) and start is not None:
+                return (start, limits[1]) if start < limits[1] else widened(start, start), sampled
+            if isinstance(limits, tuple) and end is not None:
+                return (limits[0] if limits[0] < end else 2 * end - widened(end, end)[1], end), sampled
+            return limits, sampled
+
+        windows = frame.image.mount.each(limited, channels, cancel)
         return [limits for limits, _ in windows], any(sampled for _, sampled in windows)
 
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
