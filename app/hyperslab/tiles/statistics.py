@@ -140,18 +140,12 @@ class Statistics:
                     return sample.minmax if rescale == "minmax" else sample.auto, True
             return damaged[subject.key], True
 
-        def limited(requested: tuple[int, Rescale | None]) -> tuple[Window | ChunkCorrupt, bool]:
-            limits, sampled = window(requested)
-            facts = channel_facts(frame, requested[0]) if requested[1] is None else None
-            start, end = (None, None) if facts is None or isinstance(limits, ChunkCorrupt) else facts.alone
-            if isinstance(limits, tuple) and start is not None:
-                return (start, limits[1]) if start < limits[1] else widened(start, start), sampled
-            if isinstance(limits, tuple) and end is not None:
-                return (limits[0] if limits[0] < end else 2 * end - widened(end, end)[1], end), sampled
-            return limits, sampled
-
-        windows = frame.image.mount.each(limited, channels, cancel)
-        return [limits for limits, _ in windows], any(sampled for _, sampled in windows)
+        found = frame.image.mount.each(window, channels, cancel)
+        windows = [
+            _completed(limits, None if rescale is not None else channel_facts(frame, channel))
+            for (channel, rescale), (limits, _) in zip(channels, found, strict=True)
+        ]
+        return windows, any(sampled for _, sampled in found)
 
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
         """The sample of a subject, cached; raises the errors of reading, `ChunkCorrupt` only if all chunks tried are
@@ -306,6 +300,19 @@ def channel_facts(frame: Frame, channel: int) -> OmeroChannel | None:
     """The ``omero`` entry of a channel, if any."""
     omero = frame.image.omero
     return omero.channels[channel] if omero is not None and channel < len(omero.channels) else None
+
+
+def _completed(limits: Window | ChunkCorrupt, facts: OmeroChannel | None) -> Window | ChunkCorrupt:
+    """The limits of a channel with the one that its metadata has alone, if any."""
+    start, end = (None, None) if facts is None else facts.alone
+    if isinstance(limits, ChunkCorrupt):
+        return limits
+    low, high = limits
+    if start is not None:
+        return widened(start, high)
+    if end is not None:
+        return (low, end) if low < end else (2 * end - widened(end, end)[1], end)
+    return limits
 
 
 def of_channel(values: Sequence[T], place: int) -> T | None:
