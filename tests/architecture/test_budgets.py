@@ -34,9 +34,9 @@ PACKAGES: dict[str, tuple[int, int]] = {
 
 PRIVATE_CONSTANTS = 231
 TEST_LINES = 58_035
-DOCUMENT_WORDS = 56_653
+DOCUMENT_WORDS = 56_648
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
-USER_WORDS = 28_241
+USER_WORDS = 28_236
 """Of all pages but those for developers, without examples."""
 DECISIONS = 21
 
