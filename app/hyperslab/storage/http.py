@@ -152,13 +152,14 @@ class HttpStore(Store):
         and logins send for any URL, and `StoredTooLarge` for more than ``max_bytes``.
         """
         answer = self._request(method, key, (200, *self._missing), part, max_bytes)
-        if answer.is_typed_html and key and not key.endswith("/"):
+        is_file = key and not key.endswith("/")
+        requested, final = urlsplit(self._target(key)).path, urlsplit(answer.url).path
+        if answer.status in self._missing or (is_file and final == f"{requested}/"):
+            return None  # the latter is a redirect to the index page of a directory
+        if is_file and answer.is_typed_html:
             seen = self._request("GET", key, (200, *self._missing)) if method == "HEAD" else answer
             if seen.data.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
                 raise StoreDenied(self.name, key, "the server answered with a web page")
-        requested, final = urlsplit(self._target(key)).path, urlsplit(answer.url).path
-        if answer.status in self._missing or (key and not requested.endswith("/") and final == f"{requested}/"):
-            return None  # the latter is a redirect to the index page of a directory
         return answer
 
     def _request(
