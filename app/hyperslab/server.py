@@ -65,8 +65,8 @@ def serve(settings: Settings, announce: Callable[[str], None], prepare: Callable
                     prepare()
             except KeyboardInterrupt:
                 return 0
-        announce(base_url(listener))
         if settings.workers > 1:
+            announce(base_url(listener))
             with _metrics_folder(settings) as folder:
                 # links are those of all workers
                 shared = {"metrics_folder": folder, "link_keys": settings.link_keys or own_key()}
@@ -77,6 +77,7 @@ def serve(settings: Settings, announce: Callable[[str], None], prepare: Callable
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as set by nohup
             signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
         try:
+            announce(base_url(listener))  # from here on, signals end it well
             server = uvicorn.Server(_config(settings, application(settings)))
             server.run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises the signal again after a regular shutdown
