@@ -11,6 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -198,3 +199,13 @@ def test_what_is_no_table_is_refused(values: NDArray[Any]) -> None:
 def test_objects_are_never_pickled() -> None:
     with pytest.raises(NotRepresentable, match="pickle"):
         check_form("npy", (1,), np.dtype(object))
+
+
+@pytest.mark.parametrize("shape", [(2_500_000,), (2, 1_200_000), (1_500_000, 2), (1, 2, 1_200_000)])
+def test_many_numbers_are_encoded_in_parts_as_if_they_were_encoded_at_once(shape: tuple[int, ...]) -> None:
+    """As each part keeps Python's lock from others."""
+    values = (np.arange(math.prod(shape)) % 250).astype("u1").reshape(shape)
+    assert encode_json(values) == orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    odd = values.astype("f4")
+    odd[..., -1] = np.nan
+    assert encode_json(odd) == orjson.dumps(odd, option=orjson.OPT_SERIALIZE_NUMPY).replace(b"null", b'"NaN"')

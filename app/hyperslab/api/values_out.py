@@ -8,6 +8,7 @@ bytes text (UTF-8; other bytes as ``\\xff``), raw bytes base64. `values_in` read
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -230,7 +231,7 @@ def _is_numeric(dtype: DType) -> bool:
 def _encode_numbers(values: NDArray[Any]) -> bytes:
     """Nested lists of numbers. orjson writes null for non-finite ones, in C order, and each is replaced by its name."""
     native = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(values.shape or 1)
-    text = orjson.dumps(native, option=orjson.OPT_SERIALIZE_NUMPY)
+    text = _dump_numbers(native)
     if b"null" in text:
         flat = native.reshape(-1)
         odd = flat[~np.isfinite(flat)]
@@ -238,6 +239,17 @@ def _encode_numbers(values: NDArray[Any]) -> bytes:
         first, *parts = text.split(b"null")
         text = b"".join([first, *(piece for pair in zip(names, parts, strict=True) for piece in pair)])
     return text if values.shape else text[1:-1]
+
+
+def _dump_numbers(values: NDArray[Any]) -> bytes:
+    """Nested lists by orjson, which holds Python's lock meanwhile: a million numbers at a time."""
+    most, row = 1 << 20, math.prod(values.shape[1:])
+    if values.size <= most:
+        return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    if row > most:
+        return b"[" + b",".join(map(_dump_numbers, values)) + b"]"
+    parts = [_dump_numbers(values[i : i + most // row])[1:-1] for i in range(0, len(values), most // row)]
+    return b"[" + b",".join(parts) + b"]"
 
 
 def _items(values: NDArray[Any]) -> list[Any]:
