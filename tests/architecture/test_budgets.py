@@ -17,8 +17,8 @@ from tests.architecture.sources import ROOT, importers, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2669, 10),  # 700 of it are the commands and rules of access
-    "api": (8153, 49),  # 1,300 describe routes; 800 are tokens, links, audit and identity
-    "arrays": (8813, 31),  # 500 of it read shards, 210 show what may be seen, 290 are tables and labels
+    "api": (8165, 49),  # 1,300 describe routes; 800 are tokens, links, audit and identity
+    "arrays": (8823, 31),  # 500 of it read shards, 210 show what may be seen, 290 are tables and labels
     "cache": (169, 1),
     "client": (4926, 20),  # 200 of it are the transport, which was a library; 500 are views, labels, xarray and napari
     "conversion": (2936, 8),
@@ -33,8 +33,8 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 231
-TEST_LINES = 58_035
-DOCUMENT_WORDS = 56_648
+TEST_LINES = 58_062
+DOCUMENT_WORDS = 56_740
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 28_236
 """Of all pages but those for developers, without examples."""
