@@ -21,9 +21,7 @@ _IN_HAND = 256 << 20
 class Cancel(Event):
     """Cancellation flag for a client that has disconnected, set by another thread and checked between chunks."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._slept = perf_counter()
+    _slept = 0.0  # when the thread began, or last gave way
 
     def check(self) -> None:
         """Raise `Cancelled` if the flag is set. After each 2 ms of work it sleeps a moment, for the event loop: at each
@@ -32,7 +30,8 @@ class Cancel(Event):
         if self.is_set():
             raise Cancelled
         if perf_counter() - self._slept > 0.002:
-            sleep(0.00005)
+            if self._slept:
+                sleep(0.00005)
             self._slept = perf_counter()
 
 
