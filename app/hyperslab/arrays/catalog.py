@@ -553,8 +553,8 @@ class Catalog:
             except BadMetadata as error:
                 if listing.may_be_array(v3.data) or not self._has_nodes_below(mount, rest):
                     raise
-                unread = UnreadAttributes(error)
-                return GroupNode(mount, prefix, unread, v3.version, zarr_format=3, also=hidden), version, _NODE_OVERHEAD
+                group_node = GroupNode(mount, prefix, UnreadAttributes(error), v3.version, zarr_format=3, also=hidden)
+                return group_node, version, self._nodes.limit + 1  # not kept: the nodes below may go
             node = _v3_node(mount, prefix, document, v3.version, {v3_key: v3.version}, hidden)
         elif array is not None:
             del documents[group_key]  # an array takes precedence over a group

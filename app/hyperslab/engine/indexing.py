@@ -247,8 +247,8 @@ def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> 
         for part in project(selection, grid):
             yield StoredParts(part.coords, (part,), 1)
     elif 0 not in selection.shape:
-        by_shard = [*map(_ShardAxes, selection.axes, grid.axes, stored.axes)]
-        axes = [along if _is_long(along.axis, along.chunks) else tuple(along) for along in by_shard]
+        by_shard = map(_ShardAxes, selection.axes, grid.axes, stored.axes)
+        axes = [_held_if_few(along, along.axis, along.chunks) for along in by_shard]
         strided = not any(isinstance(axis, ListAxis) for axis in selection.axes)
         for shard in _product(axes):
             coords, chunks = tuple([along.part.coord for along in shard]), math.prod([along.count for along in shard])
@@ -317,7 +317,7 @@ def touched(selection: Selection, grid: ChunkGrid) -> int:
 
 @dataclass(slots=True)
 class _AxisParts:
-    """The parts along one axis, not of an index; made by each iteration."""
+    """The parts along one axis; made by each iteration."""
 
     axis: Axis
     chunks: GridAxis
@@ -341,14 +341,14 @@ class _ShardAxes:
 
 def _axis_parts(axis: Axis, chunks: GridAxis) -> Iterable[AxisPart]:
     """The parts of a selection along one axis: a tuple, or lazy if there are many."""
-    parts = _AxisParts(axis, chunks)
-    return parts if _is_long(axis, chunks) else tuple(parts)
+    return _held_if_few(_AxisParts(axis, chunks), axis, chunks)
 
 
-def _is_long(axis: Axis, chunks: GridAxis) -> bool:
-    if isinstance(axis, SliceAxis):
-        return chunks.count_touched(axis.start, axis.step, axis.count) >= _MANY
-    return isinstance(axis, ListAxis) and axis.count >= _MANY
+def _held_if_few(parts: Iterable[T], axis: Axis, chunks: GridAxis) -> Iterable[T]:
+    """The parts along one axis as a tuple, but those of a slice of many chunks as they are: a list would be sorted by
+    each iteration."""
+    is_long = isinstance(axis, SliceAxis) and chunks.count_touched(axis.start, axis.step, axis.count) >= _MANY
+    return parts if is_long else tuple(parts)
 
 
 def _parts_between(axis: Axis, grid: GridAxis, outside: slice | Indices | None) -> Iterator[AxisPart]:
@@ -358,8 +358,9 @@ def _parts_between(axis: Axis, grid: GridAxis, outside: slice | Indices | None) 
         coord, offset = grid.locate(axis.index)
         return iter([AxisPart(coord, offset, None, 1, grid.extent(coord) == 1, grid.span(coord)[1] == 1)])
     if isinstance(axis, ListAxis):
-        positions = np.arange(axis.count)
-        return _list_parts(axis.indices, positions if outside is None else positions[outside], grid)
+        if not isinstance(outside, np.ndarray):
+            outside = np.arange(*(outside or slice(None)).indices(axis.count))
+        return _list_parts(axis.indices, outside, grid)
     first, stop = (outside.start, outside.stop) if isinstance(outside, slice) else (0, axis.count)
     return _slice_parts(axis, grid, first, stop)
 
